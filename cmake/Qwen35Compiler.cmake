@@ -1,0 +1,47 @@
+# Libraries that see MLIR. One link line (libMLIR.so and libLLVM.so), one precompiled header.
+include_guard(GLOBAL)
+list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
+set(MLIR_BINARY_DIR ${PROJECT_BINARY_DIR}) # mlir-doc writes to docs/ below it
+include(TableGen)
+include(AddLLVM)
+include(AddMLIR)
+# mlir_tablegen reads the directory property, not the targets' properties.
+include_directories(${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})
+include_directories(SYSTEM ${MLIR_INCLUDE_DIRS})
+
+add_library(qwen35_mlir INTERFACE)
+target_include_directories(qwen35_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS})
+separate_arguments(defs NATIVE_COMMAND "${LLVM_DEFINITIONS}")
+target_compile_definitions(qwen35_mlir INTERFACE ${defs})
+target_compile_options(qwen35_mlir INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-fno-exceptions>)
+target_link_libraries(qwen35_mlir INTERFACE MLIR LLVM)
+
+if(QWEN35_PCH)
+  file(WRITE ${PROJECT_BINARY_DIR}/pch.cpp "")
+  add_library(qwen35_pch OBJECT ${PROJECT_BINARY_DIR}/pch.cpp)
+  target_link_libraries(qwen35_pch PRIVATE qwen35_mlir)
+  target_precompile_headers(qwen35_pch PRIVATE ${PROJECT_SOURCE_DIR}/cmake/mlir_pch.h)
+endif()
+
+# qwen35_compiler_library(NAME SOURCES ... TABLEGEN targets ... LINK ...)
+function(qwen35_compiler_library name)
+  cmake_parse_arguments(A "" "" "SOURCES;TABLEGEN;LINK" ${ARGN})
+  add_library(${name} STATIC ${A_SOURCES})
+  target_link_libraries(${name} PUBLIC qwen35_mlir ${A_LINK})
+  if(QWEN35_PCH)
+    target_precompile_headers(${name} REUSE_FROM qwen35_pch)
+  endif()
+  if(A_TABLEGEN)
+    add_dependencies(${name} ${A_TABLEGEN}) # targets of add_public_tablegen_target
+  endif()
+endfunction()
+
+# qwen35_compiler_tool(NAME SOURCES ... LINK ...)
+function(qwen35_compiler_tool name)
+  cmake_parse_arguments(A "" "" "SOURCES;LINK" ${ARGN})
+  add_executable(${name} ${A_SOURCES})
+  target_link_libraries(${name} PRIVATE ${A_LINK} qwen35_mlir)
+  if(QWEN35_PCH)
+    target_precompile_headers(${name} REUSE_FROM qwen35_pch)
+  endif()
+endfunction()
