@@ -1,0 +1,72 @@
+#ifndef QWEN35_DIALECT_QWEN35_IR_INFER_H
+#define QWEN35_DIALECT_QWEN35_IR_INFER_H
+
+#include "dialect/Qwen35/IR/Qwen35Dialect.h"
+
+namespace qwen35 {
+
+/// The ranked tensor type of an operand whose ODS constraint demands one.
+inline mlir::RankedTensorType tensorOf(mlir::Value value) {
+  return mlir::cast<mlir::RankedTensorType>(value.getType());
+}
+
+inline mlir::RankedTensorType tensorOf(llvm::ArrayRef<int64_t> shape,
+                                       mlir::Type element) {
+  return mlir::RankedTensorType::get(shape, element);
+}
+
+/// The element type of statistics (rstd, lse): f32, or f64 where values are.
+inline mlir::Type statsType(mlir::Type element) {
+  return element.isF64() ? element
+                         : mlir::Float32Type::get(element.getContext());
+}
+
+/// Checks of one op during type inference, where there is no Operation yet.
+template <typename Op>
+struct Check {
+  std::optional<mlir::Location> loc;
+
+  /// Reports `message` in the form of emitOpError and returns failure.
+  template <typename... Args>
+  mlir::LogicalResult fail(Args &&...message) const {
+    return mlir::emitOptionalError(loc, "'", Op::getOperationName(), "' op ",
+                                   std::forward<Args>(message)...);
+  }
+
+  mlir::LogicalResult sameType(mlir::Value a, llvm::StringRef nameA,
+                               mlir::Value b, llvm::StringRef nameB) const {
+    if (a.getType() == b.getType())
+      return mlir::success();
+    return fail(nameA, " is ", a.getType(), " but ", nameB, " is ",
+                b.getType());
+  }
+
+  mlir::LogicalResult shape(mlir::Value value, llvm::StringRef name,
+                            llvm::ArrayRef<int64_t> expected) const {
+    auto type = tensorOf(value);
+    if (type.getShape() == expected)
+      return mlir::success();
+    return fail(name, " is ", type, ", expected shape ",
+                mlir::RankedTensorType::get(expected, type.getElementType()));
+  }
+
+  mlir::LogicalResult tokens(int64_t tokens, mlir::Value seq) const {
+    int64_t table = mlir::cast<SeqType>(seq.getType()).getTokens();
+    if (tokens == table)
+      return mlir::success();
+    return fail("has ", tokens, " tokens but its document table describes ",
+                table);
+  }
+
+  mlir::LogicalResult positive(const llvm::APFloat &value,
+                               llvm::StringRef name) const {
+    double number = value.convertToDouble();
+    if (number > 0) // NaN fails too
+      return mlir::success();
+    return fail(name, " must be greater than zero, got ", number);
+  }
+};
+
+} // namespace qwen35
+
+#endif // QWEN35_DIALECT_QWEN35_IR_INFER_H

@@ -1,0 +1,85 @@
+#include "dialect/Qwen35/IR/Infer.h"
+
+using namespace mlir;
+
+#define GET_OP_CLASSES
+#include "dialect/Qwen35/IR/LossOps.cpp.inc"
+
+namespace qwen35 {
+
+using Types = SmallVectorImpl<Type>;
+using Where = std::optional<Location>;
+
+template <typename Op>
+static LogicalResult checkLoss(Check<Op> check, Value h, Value weight,
+                               Value labels) {
+  auto rows = tensorOf(h), w = tensorOf(weight);
+  if (w.getDimSize(1) != rows.getDimSize(1)) // C1
+    return check.fail("weight is ", w, " but the rows of h have ",
+                      rows.getDimSize(1), " columns");
+  return check.shape(labels, "labels", {rows.getDimSize(0)}); // C2
+}
+
+LogicalResult LmLossOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                         Types &out) {
+  if (failed(checkLoss(Check<LmLossOp>{loc}, a.getH(), a.getWeight(),
+                       a.getLabels())))
+    return failure();
+  out.push_back(a.getInvCount().getType());
+  return success();
+}
+
+LogicalResult LmLossOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
+                                 SmallVectorImpl<Value> &gradients) {
+  // d(loss) scales every gradient, exactly as inv_count does.
+  Value invCount = getInvCount();
+  if (!dy[0].getDefiningOp<OnesOp>())
+    invCount = MulScalarOp::create(b, getLoc(), invCount, dy[0]);
+  auto grad = LmLossGradOp::create(b, getLoc(), getH(), getWeight(),
+                                   getLabels(), invCount);
+  gradients.assign({grad.getDh(), grad.getDweight(), Value(), Value()});
+  return success();
+}
+
+LogicalResult LmLossGradOp::inferReturnTypes(MLIRContext *, Where loc,
+                                             Adaptor a, Types &out) {
+  if (failed(checkLoss(Check<LmLossGradOp>{loc}, a.getH(), a.getWeight(),
+                       a.getLabels())))
+    return failure();
+  out.append({a.getInvCount().getType(), a.getH().getType(),
+              a.getWeight().getType()});
+  return success();
+}
+
+LogicalResult EmbedOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                        Types &out) {
+  auto ids = tensorOf(a.getIds()), table = tensorOf(a.getTable());
+  if (ids.getRank() != 1)
+    return Check<EmbedOp>{loc}.fail("ids must be a vector, got ", ids);
+  out.push_back(tensorOf({ids.getDimSize(0), table.getDimSize(1)},
+                         table.getElementType()));
+  return success();
+}
+
+LogicalResult EmbedOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
+                                SmallVectorImpl<Value> &gradients) {
+  Value dtable = EmbedBwdOp::create(b, getLoc(), dy[0], getIds(),
+                                    tensorOf(getTable()).getDimSize(0));
+  gradients.assign({Value(), dtable});
+  return success();
+}
+
+LogicalResult EmbedBwdOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                           Types &out) {
+  Check<EmbedBwdOp> check{loc};
+  auto dy = tensorOf(a.getDy());
+  if (failed(check.shape(a.getIds(), "ids", {dy.getDimSize(0)})))
+    return failure();
+  int64_t vocab = a.getVocab();
+  if (vocab <= 0)
+    return check.fail("vocab must be positive, got ", vocab);
+  out.push_back(tensorOf({vocab, dy.getDimSize(1)}, dy.getElementType()));
+  return success();
+}
+
+} // namespace qwen35

@@ -1,0 +1,133 @@
+include "dialect/Qwen35/IR/Qwen35Dialect.td"
+
+def Qwen35_RouterOp : Qwen35_DiffOp<"router"> {
+  let summary = "Softmax over the experts, top-k, renormalized weights";
+  let description = [{
+        (E1)  probs = softmax(logits)     over all E experts, f32
+        (E2)  idx[t] = the top_k experts of largest probability; equal ones by lower id
+        (E3)  weights[t,j] = probs[t,idx[t,j]] / sum_j probs[t,idx[t,j]]
+
+    - **Shapes.** `logits`, `probs`: `[T,E]`; `weights`: `[T,K]`; `idx`: `[T,K]` i32.
+    - **Constraints.** (C1) 1 <= top_k <= E.
+
+    Example:
+    ```mlir
+    %weights, %idx, %probs = qwen35.router %logits {top_k = 2} : tensor<64x8xf32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Matrix:$logits, I64Attr:$top_k);
+  let results = (outs Qwen35_Matrix:$weights, Qwen35_Ids:$idx, Qwen35_Matrix:$probs);
+}
+
+def Qwen35_RouterBwdOp : Qwen35_Op<"router_bwd"> {
+  let summary = "Gradient of the renormalized router weights";
+  let description = [{
+        (E1)  dlogits[t,idx[t,j]] = w_j * (dweights_j - sum_i w_i dweights_i);  0 for experts that were not chosen
+
+    Example:
+    ```mlir
+    %dlogits = qwen35.router_bwd %dweights, %weights, %idx {experts = 8} : tensor<64x2xf32>, tensor<64x2xf32>, tensor<64x2xi32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Matrix:$dweights, Qwen35_Matrix:$weights, Qwen35_Ids:$idx, I64Attr:$experts);
+  let results = (outs Qwen35_Matrix:$dlogits);
+}
+
+def Qwen35_SoftmaxBwdOp : Qwen35_Op<"softmax_bwd"> {
+  let summary = "Gradient of a row softmax";
+  let description = [{
+        (E1)  dlogits = probs * (dprobs - sum_e probs_e dprobs_e)
+
+    Example:
+    ```mlir
+    %dlogits = qwen35.softmax_bwd %dprobs, %probs : tensor<64x8xf32>, tensor<64x8xf32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Matrix:$dprobs, Qwen35_Matrix:$probs);
+  let results = (outs Qwen35_Matrix:$dlogits);
+}
+
+def Qwen35_RouterAuxOp : Qwen35_DiffOp<"router_aux", [AttrSizedOperandSegments]> {
+  let summary = "Load-balance loss of the routers";
+  let description = [{
+    Over L layers and the N tokens that are not padding; c counts assignments, P averages probabilities:
+
+        (E1)  pooled:    aux = E * sum_e f_e P_e with f_e = c_e / (L N), P_e = sum over layers and tokens / (L N)
+        (E2)  per_layer: aux = sum_l E / (N K) * sum_e c[l,e] * P[l,e],   P[l,e] = mean over tokens
+
+    Counts carry no gradient. A row of padding only has aux 0.
+
+    - **Constraints.** (C1) `scope` is "pooled" or "per_layer". (C2) as many `probs` as `idx`, at least one, of one type.
+
+    Example:
+    ```mlir
+    %aux = qwen35.router_aux (%p0, %p1) (%i0, %i1) %seq {scope = "pooled"}
+        : (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
+    ```
+  }];
+  let arguments = (ins Variadic<Qwen35_Matrix>:$probs, Variadic<Qwen35_Ids>:$idx, Qwen35_SeqType:$seq, StrAttr:$scope);
+  let results = (outs Qwen35_Scalar:$aux);
+  let assemblyFormat = [{
+    `(` $probs `)` `(` $idx `)` $seq attr-dict `:` `(` type($probs) `)` `(` type($idx) `)` type($seq)
+  }];
+}
+
+def Qwen35_RouterAuxBwdOp : Qwen35_Op<"router_aux_bwd", [AttrSizedOperandSegments]> {
+  let summary = "Gradient of router_aux with respect to the probabilities";
+  let description = [{
+        (E1)  pooled:    dprobs[t,e] = daux * E * f_e / (L N)
+        (E2)  per_layer: dprobs[l,t,e] = daux * E / (N K) * c[l,e] / N
+
+    Rows of padding get 0.
+
+    Example:
+    ```mlir
+    %d0, %d1 = qwen35.router_aux_bwd %daux (%p0, %p1) (%i0, %i1) %seq {scope = "pooled"}
+        : tensor<f32> (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
+    ```
+  }];
+  let arguments = (ins Qwen35_Scalar:$daux, Variadic<Qwen35_Matrix>:$probs, Variadic<Qwen35_Ids>:$idx,
+                       Qwen35_SeqType:$seq, StrAttr:$scope);
+  let results = (outs Variadic<Qwen35_Matrix>:$dprobs);
+  let assemblyFormat = [{
+    $daux `(` $probs `)` `(` $idx `)` $seq attr-dict `:` type($daux) `(` type($probs) `)` `(` type($idx) `)` type($seq)
+  }];
+}
+
+def Qwen35_MoeExpertsOp : Qwen35_DiffOp<"moe_experts"> {
+  let summary = "Drop-less routed experts";
+  let description = [{
+    With expert e = idx[t,j], its gate rows `w_gate_up[e, 0:I]` and up rows `w_gate_up[e, I:2I]`:
+
+        (E1)  h[t,j] = weights[t,j] * silu(gate_e x_t) * (up_e x_t)
+        (E2)  y[t]   = sum_j w_down[e] h[t,j]         in slot order
+
+    - **Shapes.** `x`, `y`: `[T,D]`; `weights`, `idx`: `[T,K]`; `w_gate_up`: `[E,2I,D]`; `w_down`: `[E,D,I]`.
+    - **Constraints.** (C1) `weights` and `idx` are `[T,K]`. (C2) `w_gate_up` is `[E,2I,D]`, `w_down` `[E,D,I]`.
+
+    Example:
+    ```mlir
+    %y = qwen35.moe_experts %x, %weights, %idx, %w_gate_up, %w_down
+        : tensor<64x32xf32>, tensor<64x2xf32>, tensor<64x2xi32>, tensor<8x96x32xf32>, tensor<8x32x48xf32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Matrix:$x, Qwen35_Matrix:$weights, Qwen35_Ids:$idx, Qwen35_Heads:$w_gate_up, Qwen35_Heads:$w_down);
+  let results = (outs Qwen35_Matrix:$y);
+}
+
+def Qwen35_MoeExpertsBwdOp : Qwen35_Op<"moe_experts_bwd"> {
+  let summary = "Gradient of moe_experts";
+  let description = [{
+    dweights[t,j] = silu(gate) * up . (w_down[e]^T dy_t), from the recomputed activation; experts without tokens get a
+    gradient of exactly 0.
+
+    Example:
+    ```mlir
+    %dx, %dweights, %dgu, %ddown = qwen35.moe_experts_bwd %dy, %x, %weights, %idx, %w_gate_up, %w_down
+        : tensor<64x32xf32>, tensor<64x32xf32>, tensor<64x2xf32>, tensor<64x2xi32>, tensor<8x96x32xf32>, tensor<8x32x48xf32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Matrix:$dy, Qwen35_Matrix:$x, Qwen35_Matrix:$weights, Qwen35_Ids:$idx,
+                       Qwen35_Heads:$w_gate_up, Qwen35_Heads:$w_down);
+  let results = (outs Qwen35_Matrix:$dx, Qwen35_Matrix:$dweights, Qwen35_Heads:$dw_gate_up, Qwen35_Heads:$dw_down);
+}

@@ -1,0 +1,41 @@
+#include "dialect/Qwen35/IR/Infer.h"
+
+using namespace mlir;
+
+#define GET_OP_CLASSES
+#include "dialect/Qwen35/IR/OptimizerOps.cpp.inc"
+
+namespace qwen35 {
+
+using Types = SmallVectorImpl<Type>;
+using Where = std::optional<Location>;
+
+LogicalResult NormSqOp::inferReturnTypes(MLIRContext *, Where, Adaptor a,
+                                         Types &out) {
+  out.push_back(a.getAcc().getType());
+  return success();
+}
+
+LogicalResult ClipFactorOp::inferReturnTypes(MLIRContext *context, Where loc,
+                                             Adaptor a, Types &out) {
+  double maxNorm = a.getMaxNorm().convertToDouble();
+  if (!(maxNorm >= 0)) // C1
+    return Check<ClipFactorOp>{loc}.fail("max_norm must not be negative, got ",
+                                         maxNorm);
+  out.append(3, tensorOf({}, Float32Type::get(context)));
+  return success();
+}
+
+LogicalResult AdamWOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                        Types &out) {
+  Check<AdamWOp> check{loc};
+  auto shape = tensorOf(a.getP()).getShape();
+  if (failed(check.shape(a.getM(), "m", shape)) || // C1
+      failed(check.shape(a.getV(), "v", shape)) ||
+      failed(check.shape(a.getGrad(), "grad", shape)))
+    return failure();
+  out.append({a.getP().getType(), a.getM().getType(), a.getV().getType()});
+  return success();
+}
+
+} // namespace qwen35
