@@ -13,7 +13,7 @@ def Qwen35_RopeTableOp : Qwen35_Op<"rope_table"> {
 
     Example:
     ```mlir
-    %table = qwen35.rope_table %seq {theta = 1.0e7, rotary_dim = 8} : !qwen35.seq<64, 3>
+    %table = qwen35.rope_table %seq <{theta = 1.0e7, rotary_dim = 8}> : !qwen35.seq<64, 3>
     ```
   }];
   let arguments = (ins Qwen35_SeqType:$seq, F64Attr:$theta, I64Attr:$rotary_dim);
@@ -55,7 +55,7 @@ def Qwen35_AttentionOp : Qwen35_DiffOp<"attention"> {
 
     Example:
     ```mlir
-    %o, %lse = qwen35.attention %q, %k, %v, %seq {scale = 0.125}
+    %o, %lse = qwen35.attention %q, %k, %v, %seq <{scale = 0.125}>
         : tensor<64x4x64xf32>, tensor<64x2x64xf32>, tensor<64x2x64xf32>, !qwen35.seq<64, 3>
     ```
   }];
@@ -74,7 +74,7 @@ def Qwen35_AttentionBwdOp : Qwen35_Op<"attention_bwd"> {
 
     Example:
     ```mlir
-    %dq, %dk, %dv = qwen35.attention_bwd %do, %q, %k, %v, %o, %lse, %seq {scale = 0.125}
+    %dq, %dk, %dv = qwen35.attention_bwd %do, %q, %k, %v, %o, %lse, %seq <{scale = 0.125}>
         : tensor<64x4x64xf32>, tensor<64x4x64xf32>, tensor<64x2x64xf32>, tensor<64x2x64xf32>, tensor<64x4x64xf32>,
           tensor<64x4xf32>, !qwen35.seq<64, 3>
     ```

@@ -91,7 +91,7 @@ def Qwen35_GatedDeltaRuleOp : Qwen35_DiffOp<"gated_delta_rule"> {
 
     Example:
     ```mlir
-    %o = qwen35.gated_delta_rule %q, %k, %v, %g, %beta, %seq {scale = 0.25, eps = 1.0e-6}
+    %o = qwen35.gated_delta_rule %q, %k, %v, %g, %beta, %seq <{scale = 0.25, eps = 1.0e-6}>
         : tensor<64x2x16xf32>, tensor<64x2x16xf32>, tensor<64x4x16xf32>, tensor<64x4xf32>, tensor<64x4xf32>, !qwen35.seq<64, 3>
     ```
   }];
@@ -107,7 +107,7 @@ def Qwen35_GatedDeltaRuleBwdOp : Qwen35_Op<"gated_delta_rule_bwd"> {
 
     Example:
     ```mlir
-    %dq, %dk, %dv, %dg, %dbeta = qwen35.gated_delta_rule_bwd %do, %q, %k, %v, %g, %beta, %seq {scale = 0.25, eps = 1.0e-6}
+    %dq, %dk, %dv, %dg, %dbeta = qwen35.gated_delta_rule_bwd %do, %q, %k, %v, %g, %beta, %seq <{scale = 0.25, eps = 1.0e-6}>
         : tensor<64x4x16xf32>, tensor<64x2x16xf32>, tensor<64x2x16xf32>, tensor<64x4x16xf32>, tensor<64x4xf32>,
           tensor<64x4xf32>, !qwen35.seq<64, 3>
     ```

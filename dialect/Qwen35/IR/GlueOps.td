@@ -9,12 +9,12 @@ def Qwen35_ParamOp : Op<Qwen35_Dialect, "param", [Pure]> {
 
     Example:
     ```mlir
-    %w = qwen35.param "model.norm.weight" {init = "zeros", decay = false, file_dtype = "bf16"} : tensor<64xf32>
+    %w = qwen35.param "model.norm.weight" <{init = "zeros", decay = false, file_dtype = "bf16"}> : tensor<64xf32>
     ```
   }];
   let arguments = (ins StrAttr:$name, StrAttr:$init, BoolAttr:$decay, StrAttr:$file_dtype);
   let results = (outs Qwen35_Tensor:$result);
-  let assemblyFormat = "$name attr-dict `:` type($result)";
+  let assemblyFormat = "$name prop-dict attr-dict `:` type($result)";
 }
 
 def Qwen35_LinearOp : Qwen35_DiffOp<"linear"> {
@@ -42,7 +42,7 @@ def Qwen35_MatmulOp : Qwen35_Op<"matmul"> {
 
     Example:
     ```mlir
-    %dw = qwen35.matmul %dy, %x {transpose_a = true} : tensor<64x96xf32>, tensor<64x32xf32>
+    %dw = qwen35.matmul %dy, %x <{transpose_a = true}> : tensor<64x96xf32>, tensor<64x32xf32>
     ```
   }];
   let arguments = (ins Qwen35_Matrix:$a, Qwen35_Matrix:$b, DefaultValuedAttr<BoolAttr, "false">:$transpose_a,
@@ -97,7 +97,7 @@ def Qwen35_ScaleOp : Qwen35_DiffOp<"scale"> {
   let description = [{
     Example:
     ```mlir
-    %y = qwen35.scale %x {factor = 0.5} : tensor<f32>
+    %y = qwen35.scale %x <{factor = 0.5}> : tensor<f32>
     ```
   }];
   let arguments = (ins Qwen35_Tensor:$x, F64Attr:$factor);
@@ -143,7 +143,7 @@ def Qwen35_SliceOp : Qwen35_DiffOp<"slice"> {
 
     Example:
     ```mlir
-    %q = qwen35.slice %x {axis = 2, start = 0, size = 16} : tensor<64x4x32xf32>
+    %q = qwen35.slice %x <{axis = 2, start = 0, size = 16}> : tensor<64x4x32xf32>
     ```
   }];
   let arguments = (ins Qwen35_Tensor:$x, I64Attr:$axis, I64Attr:$start, I64Attr:$size);
@@ -158,7 +158,7 @@ def Qwen35_ConcatOp : Qwen35_Op<"concat"> {
 
     Example:
     ```mlir
-    %y = qwen35.concat %a, %b {axis = 1} : tensor<64x32xf32>, tensor<64x32xf32>
+    %y = qwen35.concat %a, %b <{axis = 1}> : tensor<64x32xf32>, tensor<64x32xf32>
     ```
   }];
   let arguments = (ins Variadic<Qwen35_Tensor>:$inputs, I64Attr:$axis);

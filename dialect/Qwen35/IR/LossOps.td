@@ -64,7 +64,7 @@ def Qwen35_EmbedBwdOp : Qwen35_Op<"embed_bwd"> {
 
     Example:
     ```mlir
-    %dtable = qwen35.embed_bwd %dy, %ids {vocab = 256} : tensor<64x32xf32>, tensor<64xi32>
+    %dtable = qwen35.embed_bwd %dy, %ids <{vocab = 256}> : tensor<64x32xf32>, tensor<64xi32>
     ```
   }];
   let arguments = (ins Qwen35_Matrix:$dy, Qwen35_Ids:$ids, I64Attr:$vocab);

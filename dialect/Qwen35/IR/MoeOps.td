@@ -12,7 +12,7 @@ def Qwen35_RouterOp : Qwen35_DiffOp<"router"> {
 
     Example:
     ```mlir
-    %weights, %idx, %probs = qwen35.router %logits {top_k = 2} : tensor<64x8xf32>
+    %weights, %idx, %probs = qwen35.router %logits <{top_k = 2}> : tensor<64x8xf32>
     ```
   }];
   let arguments = (ins Qwen35_Matrix:$logits, I64Attr:$top_k);
@@ -26,7 +26,7 @@ def Qwen35_RouterBwdOp : Qwen35_Op<"router_bwd"> {
 
     Example:
     ```mlir
-    %dlogits = qwen35.router_bwd %dweights, %weights, %idx {experts = 8} : tensor<64x2xf32>, tensor<64x2xf32>, tensor<64x2xi32>
+    %dlogits = qwen35.router_bwd %dweights, %weights, %idx <{experts = 8}> : tensor<64x2xf32>, tensor<64x2xf32>, tensor<64x2xi32>
     ```
   }];
   let arguments = (ins Qwen35_Matrix:$dweights, Qwen35_Matrix:$weights, Qwen35_Ids:$idx, I64Attr:$experts);
@@ -61,14 +61,14 @@ def Qwen35_RouterAuxOp : Qwen35_DiffOp<"router_aux", [AttrSizedOperandSegments]>
 
     Example:
     ```mlir
-    %aux = qwen35.router_aux (%p0, %p1) (%i0, %i1) %seq {scope = "pooled"}
+    %aux = qwen35.router_aux (%p0, %p1) (%i0, %i1) %seq <{scope = "pooled"}>
         : (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
     ```
   }];
   let arguments = (ins Variadic<Qwen35_Matrix>:$probs, Variadic<Qwen35_Ids>:$idx, Qwen35_SeqType:$seq, StrAttr:$scope);
   let results = (outs Qwen35_Scalar:$aux);
   let assemblyFormat = [{
-    `(` $probs `)` `(` $idx `)` $seq attr-dict `:` `(` type($probs) `)` `(` type($idx) `)` type($seq)
+    `(` $probs `)` `(` $idx `)` $seq prop-dict attr-dict `:` `(` type($probs) `)` `(` type($idx) `)` type($seq)
   }];
 }
 
@@ -82,7 +82,7 @@ def Qwen35_RouterAuxBwdOp : Qwen35_Op<"router_aux_bwd", [AttrSizedOperandSegment
 
     Example:
     ```mlir
-    %d0, %d1 = qwen35.router_aux_bwd %daux (%p0, %p1) (%i0, %i1) %seq {scope = "pooled"}
+    %d0, %d1 = qwen35.router_aux_bwd %daux (%p0, %p1) (%i0, %i1) %seq <{scope = "pooled"}>
         : tensor<f32> (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
     ```
   }];
@@ -90,7 +90,7 @@ def Qwen35_RouterAuxBwdOp : Qwen35_Op<"router_aux_bwd", [AttrSizedOperandSegment
                        Qwen35_SeqType:$seq, StrAttr:$scope);
   let results = (outs Variadic<Qwen35_Matrix>:$dprobs);
   let assemblyFormat = [{
-    $daux `(` $probs `)` `(` $idx `)` $seq attr-dict `:` type($daux) `(` type($probs) `)` `(` type($idx) `)` type($seq)
+    $daux `(` $probs `)` `(` $idx `)` $seq prop-dict attr-dict `:` type($daux) `(` type($probs) `)` `(` type($idx) `)` type($seq)
   }];
 }
 

@@ -15,7 +15,7 @@ def Qwen35_RmsNormOp : Qwen35_DiffOp<"rms_norm"> {
 
     Example:
     ```mlir
-    %y, %rstd = qwen35.rms_norm %x, %w {eps = 1.0e-6, offset = 1.0} : tensor<64x128xf32>, tensor<128xf32>
+    %y, %rstd = qwen35.rms_norm %x, %w <{eps = 1.0e-6, offset = 1.0}> : tensor<64x128xf32>, tensor<128xf32>
     ```
   }];
   let arguments = (ins Qwen35_Tensor:$x, Qwen35_Vector:$weight, F64Attr:$eps, DefaultValuedAttr<F64Attr, "0.0">:$offset);
@@ -34,7 +34,7 @@ def Qwen35_RmsNormBwdOp : Qwen35_Op<"rms_norm_bwd"> {
 
     Example:
     ```mlir
-    %dx, %dw = qwen35.rms_norm_bwd %dy, %x, %w, %rstd {offset = 1.0}
+    %dx, %dw = qwen35.rms_norm_bwd %dy, %x, %w, %rstd <{offset = 1.0}>
         : tensor<64x128xf32>, tensor<64x128xf32>, tensor<128xf32>, tensor<64xf32>
     ```
   }];
@@ -55,7 +55,7 @@ def Qwen35_GatedRmsNormOp : Qwen35_DiffOp<"gated_rms_norm"> {
 
     Example:
     ```mlir
-    %y, %rstd = qwen35.gated_rms_norm %o, %z, %w {eps = 1.0e-6} : tensor<64x4x16xf32>, tensor<64x4x16xf32>, tensor<16xf32>
+    %y, %rstd = qwen35.gated_rms_norm %o, %z, %w <{eps = 1.0e-6}> : tensor<64x4x16xf32>, tensor<64x4x16xf32>, tensor<16xf32>
     ```
   }];
   let arguments = (ins Qwen35_Heads:$o, Qwen35_Heads:$z, Qwen35_Vector:$weight, F64Attr:$eps);

@@ -29,7 +29,7 @@ def Qwen35_ClipFactorOp : Qwen35_Op<"clip_factor"> {
 
     Example:
     ```mlir
-    %norm, %factor, %commit = qwen35.clip_factor %n {max_norm = 1.0} : tensor<f64>
+    %norm, %factor, %commit = qwen35.clip_factor %n <{max_norm = 1.0}> : tensor<f64>
     ```
   }];
   let arguments = (ins Qwen35_Scalar64:$norm_sq, F64Attr:$max_norm);
@@ -53,7 +53,7 @@ def Qwen35_AdamWOp : Qwen35_Op<"adamw"> {
     Example:
     ```mlir
     %p1, %m1, %v1 = qwen35.adamw %p, %m, %v, %g, %lr, %factor, %bc1, %bc2, %commit
-        {beta1 = 0.9, beta2 = 0.95, eps = 1.0e-8, weight_decay = 0.1}
+        <{beta1 = 0.9, beta2 = 0.95, eps = 1.0e-8, weight_decay = 0.1}>
         : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>, tensor<64xf32>, tensor<f32>, tensor<f32>, tensor<f32>,
           tensor<f32>, tensor<f32>
     ```

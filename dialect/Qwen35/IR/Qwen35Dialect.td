@@ -44,10 +44,10 @@ def Qwen35_Scalar : Qwen35_Static<[Qwen35_Float], 0, "scalar tensor">;
 def Qwen35_Ids : StaticShapeTensorOf<[I32]>;
 
 // An op whose result types follow from its operands and attributes, printed as
-// `%r = qwen35.name %a, %b {attrs} : type(a), type(b)`.
+// `%r = qwen35.name %a, %b <{attrs}> : type(a), type(b)`.
 class Qwen35_Op<string mnemonic, list<Trait> traits = []>
     : Op<Qwen35_Dialect, mnemonic, !listconcat([Pure, InferTypeOpAdaptor], traits)> {
-  let assemblyFormat = "operands attr-dict `:` type(operands)";
+  let assemblyFormat = "operands prop-dict attr-dict `:` type(operands)";
 }
 
 // Also has a VJP.
