@@ -1,4 +1,4 @@
-#include "dialect/Qwen35/IR/Qwen35Dialect.h"
+#include "dialect/QKern/IR/QKernDialect.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
@@ -7,7 +7,7 @@
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   registry.insert<mlir::func::FuncDialect, mlir::arith::ArithDialect,
-                  qwen35::Qwen35Dialect>();
+                  qwen35::Qwen35Dialect, qwen35::qkern::QKernDialect>();
   mlir::registerTransformsPasses();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "Qwen3.5 training-step compiler: passes on textual IR\n",

@@ -1,0 +1,80 @@
+include "dialect/QKern/IR/QKernDialect.td"
+include "mlir/Interfaces/ControlFlowInterfaces.td"
+
+def QKern_GroupOp : Op<QKern_Dialect, "group", [SingleBlock, RecursiveMemoryEffects]> {
+  let summary = "Ops that one kernel computes";
+  let description = [{
+    The body reads values from above; its yield names what leaves the group. Values that only the body uses never reach
+    memory.
+
+    Example:
+    ```mlir
+    %s, %y = qkern.group {
+      %0 = qwen35.add %h, %d : tensor<64x32xf32>, tensor<64x32xf32>
+      %1, %r = qwen35.rms_norm %0, %w <{eps = 1.0e-6, offset = 1.0}> : tensor<64x32xf32>, tensor<32xf32>
+      qkern.yield %0, %1 : tensor<64x32xf32>, tensor<64x32xf32>
+    } : tensor<64x32xf32>, tensor<64x32xf32>
+    ```
+  }];
+  let results = (outs Variadic<AnyType>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$body attr-dict `:` type($results)";
+  let hasVerifier = 1;
+}
+
+def QKern_YieldOp : Op<QKern_Dialect, "yield", [Pure, ReturnLike, Terminator, ParentOneOf<["GroupOp"]>]> {
+  let summary = "What leaves a group";
+  let description = [{
+    Example:
+    ```mlir
+    qkern.yield %0, %1 : tensor<64x32xf32>, tensor<64x32xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<AnyType>:$values);
+  let assemblyFormat = "$values attr-dict `:` type($values)";
+  let builders = [OpBuilder<(ins), [{}]>];
+}
+
+def QKern_ViewOp : Op<QKern_Dialect, "view", [Pure]> {
+  let summary = "The bytes of a tensor addressed another way";
+  let description = [{
+    Element (i0, i1, ...) of the result is element `offset + i0*strides[0] + ...` of the storage of `source`, counted
+    in elements from the first element of the buffer that `source` itself may be a view of. Copies nothing.
+
+    - **Constraints.** (C1) one stride per dimension. (C2) the last element lies inside the root buffer; the planner
+      checks it, since only it knows the root.
+
+    Example:
+    ```mlir
+    %q = qkern.view %x <{offset = 0, strides = array<i64: 128, 16, 1>}> : tensor<64x128xf32> to tensor<64x2x16xf32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Tensor:$source, I64Attr:$offset, DenseI64ArrayAttr:$strides);
+  let results = (outs Qwen35_Tensor:$result);
+  let assemblyFormat = "$source prop-dict attr-dict `:` type($source) `to` type($result)";
+  let hasVerifier = 1;
+}
+
+def QKern_DispatchOp : Op<QKern_Dialect, "dispatch", [Pure]> {
+  let summary = "One kernel launch per stage, on tensors";
+  let description = [{
+    Runs the kernel family `kernel` with the constants `config`, once per entry of `grids`, each launch with that many
+    tasks. Operands, then results, then a workspace of `workspace` bytes are the kernel's arguments.
+    `aliases[i]` is the operand whose storage result i overwrites, or -1.
+
+    - **Constraints.** (C1) one alias per result, each an operand of the result's type or -1. (C2) every grid is
+      positive. (C3) `workspace` is not negative.
+
+    Example:
+    ```mlir
+    %y, %r = qkern.dispatch "rms_norm"(%x, %w)
+        <{aliases = array<i64: -1, -1>, config = {eps = 1.0e-6, offset = 1.0}, grids = array<i64: 4>, workspace = 0 : i64}>
+        : (tensor<64x128xf32>, tensor<128xf32>) -> (tensor<64x128xf32>, tensor<64xf32>)
+    ```
+  }];
+  let arguments = (ins StrAttr:$kernel, Variadic<AnyType>:$inputs, DictionaryAttr:$config, DenseI64ArrayAttr:$aliases,
+                       DenseI64ArrayAttr:$grids, I64Attr:$workspace);
+  let results = (outs Variadic<AnyType>:$outputs);
+  let assemblyFormat = "$kernel `(` $inputs `)` prop-dict attr-dict `:` functional-type($inputs, $outputs)";
+  let hasVerifier = 1;
+}
