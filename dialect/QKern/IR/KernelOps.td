@@ -32,7 +32,6 @@ def QKern_YieldOp : Op<QKern_Dialect, "yield", [Pure, ReturnLike, Terminator, Pa
   }];
   let arguments = (ins Variadic<AnyType>:$values);
   let assemblyFormat = "$values attr-dict `:` type($values)";
-  let builders = [OpBuilder<(ins), [{}]>];
 }
 
 def QKern_ViewOp : Op<QKern_Dialect, "view", [Pure]> {
