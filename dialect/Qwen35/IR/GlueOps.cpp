@@ -162,9 +162,8 @@ OpFoldResult SliceOp::fold(FoldAdaptor) {
   return getX().getType() == getY().getType() ? getX() : Value();
 }
 
-/// Slices of one tensor get their gradients one by one; autodiff adds them up.
-/// Padding each with zeros keeps the rule local; `SumOfPaddedSlices` in the
-/// autodiff pass joins the pieces of a partition into one concat.
+/// The rule of one slice by itself. The autodiff pass does not use it: it joins
+/// the cotangents of all slices of a tensor into one concat.
 LogicalResult SliceOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
                                 SmallVectorImpl<Value> &gradients) {
   auto x = tensorOf(getX());

@@ -1,0 +1,227 @@
+#include "dialect/Qwen35/IR/StepAttrs.h"
+#include "passes/Autodiff/Passes.h"
+
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace qwen35 {
+
+#define GEN_PASS_DEF_OPTIMIZER
+#include "passes/Autodiff/Passes.h.inc"
+
+namespace {
+
+/// Builds one function of the step around a copy of `@model` or `@gradients`.
+class StepBuilder {
+public:
+  StepBuilder(func::FuncOp source, StringRef name)
+      : source(source), builder(source) {
+    function = func::FuncOp::create(builder, source.getLoc(), name,
+                                    builder.getFunctionType({}, {}));
+    function.addEntryBlock();
+    for (auto param : source.getOps<ParamOp>())
+      params.push_back(param);
+  }
+
+  /// One state argument per parameter.
+  SmallVector<BlockArgument> addState(StringRef role) {
+    SmallVector<BlockArgument> added;
+    for (ParamOp param : params) {
+      NamedAttrList attrs;
+      attrs.set(kRoleAttr, builder.getStringAttr(role));
+      attrs.set(kNameAttr, param.getNameAttr());
+      if (role == "weight") {
+        attrs.set(kInitAttr, param.getInitAttr());
+        attrs.set(kDecayAttr, param.getDecayAttr());
+        attrs.set(kFileDtypeAttr, param.getFileDtypeAttr());
+      }
+      added.push_back(addArgument(param.getResult().getType(), attrs,
+                                  param.getLoc()));
+    }
+    return added;
+  }
+
+  /// One running sum per result of `@model`.
+  SmallVector<BlockArgument> addSums(func::FuncOp model) {
+    SmallVector<BlockArgument> added;
+    for (unsigned i = 0; i < model.getNumResults(); ++i) {
+      NamedAttrList attrs;
+      attrs.set(kRoleAttr, builder.getStringAttr("sum"));
+      attrs.set(kNameAttr, model.getResultAttr(i, kNameAttr));
+      added.push_back(
+          addArgument(model.getResultTypes()[i], attrs, model.getLoc()));
+    }
+    return added;
+  }
+
+  BlockArgument addScalar(StringRef name) {
+    NamedAttrList attrs;
+    attrs.set(kRoleAttr, builder.getStringAttr("scalar"));
+    attrs.set(kNameAttr, builder.getStringAttr(name));
+    return addArgument(RankedTensorType::get({}, builder.getF32Type()), attrs,
+                       source.getLoc());
+  }
+
+  /// Adds the batch arguments of the source and copies its body, parameters
+  /// replaced by `weights`. Returns the values that the source returns.
+  SmallVector<Value> copyBody(ArrayRef<BlockArgument> weights) {
+    IRMapping map;
+    for (auto [i, old] : llvm::enumerate(source.getArguments())) {
+      NamedAttrList attrs(source.getArgAttrDict(i));
+      bool scalar = isa<RankedTensorType>(old.getType()) &&
+                    cast<RankedTensorType>(old.getType()).getRank() == 0;
+      attrs.set(kRoleAttr,
+                builder.getStringAttr(scalar ? "scalar" : "input"));
+      map.map(old, addArgument(old.getType(), attrs, old.getLoc()));
+    }
+    for (auto [param, weight] : llvm::zip_equal(params, weights))
+      map.map(param.getResult(), weight);
+    builder.setInsertionPointToEnd(&function.getBody().front());
+    Block &body = source.getBody().front();
+    for (Operation &op : body.without_terminator())
+      if (!isa<ParamOp>(op))
+        builder.clone(op, map);
+    SmallVector<Value> returned;
+    for (Value value : body.getTerminator()->getOperands())
+      returned.push_back(map.lookup(value));
+    return returned;
+  }
+
+  void addResult(Value value, ArrayRef<NamedAttribute> attrs) {
+    results.push_back(value);
+    resultAttrs.push_back(builder.getDictionaryAttr(attrs));
+  }
+
+  void overwrite(BlockArgument argument, Value value) {
+    addResult(value, builder.getNamedAttr(
+                         kAliasAttr, builder.getI64IntegerAttr(
+                                         argument.getArgNumber())));
+  }
+
+  /// argument += value, for every pair.
+  SmallVector<Value> accumulate(ArrayRef<BlockArgument> arguments,
+                                ArrayRef<Value> values) {
+    SmallVector<Value> sums;
+    for (auto [argument, value] : llvm::zip_equal(arguments, values)) {
+      Value sum =
+          AddOp::create(builder, value.getLoc(), argument, value).getSum();
+      overwrite(argument, sum);
+      sums.push_back(sum);
+    }
+    return sums;
+  }
+
+  void finish() {
+    func::ReturnOp::create(builder, source.getLoc(), results);
+    function.setFunctionType(builder.getFunctionType(
+        function.getBody().front().getArgumentTypes(),
+        ValueRange(results).getTypes()));
+    function.setAllArgAttrs(argumentAttrs);
+    function.setAllResultAttrs(resultAttrs);
+  }
+
+  func::FuncOp source;
+  OpBuilder builder;
+  func::FuncOp function;
+  SmallVector<ParamOp> params;
+
+private:
+  BlockArgument addArgument(Type type, NamedAttrList &attrs, Location loc) {
+    argumentAttrs.push_back(attrs.getDictionary(builder.getContext()));
+    return function.getBody().front().addArgument(type, loc);
+  }
+
+  SmallVector<Attribute> argumentAttrs, resultAttrs;
+  SmallVector<Value> results;
+};
+
+struct Optimizer : impl::OptimizerBase<Optimizer> {
+  using OptimizerBase::OptimizerBase;
+
+  void runOnOperation() override {
+    auto model = getOperation().lookupSymbol<func::FuncOp>("model");
+    auto gradients = getOperation().lookupSymbol<func::FuncOp>("gradients");
+    if (!model || !gradients) {
+      getOperation().emitError("needs @model and @gradients; run "
+                               "--qwen35-autodiff first");
+      return signalPassFailure();
+    }
+    buildEval(model);
+    buildAccumulate(model, gradients);
+    buildFinish(model, gradients);
+    model.erase();
+    gradients.erase();
+  }
+
+  void buildEval(func::FuncOp model) {
+    StepBuilder step(model, "eval");
+    auto weights = step.addState("weight");
+    auto sums = step.addSums(model);
+    SmallVector<Value> losses = step.copyBody(weights);
+    step.accumulate(sums, losses);
+    step.finish();
+  }
+
+  void buildAccumulate(func::FuncOp model, func::FuncOp gradients) {
+    StepBuilder step(gradients, "accumulate");
+    auto weights = step.addState("weight");
+    auto grads = step.addState("grad");
+    auto sums = step.addSums(model);
+    SmallVector<Value> values = step.copyBody(weights);
+    step.accumulate(grads, ArrayRef(values).drop_front(sums.size()));
+    step.accumulate(sums, ArrayRef(values).take_front(sums.size()));
+    step.finish();
+  }
+
+  void buildFinish(func::FuncOp model, func::FuncOp gradients) {
+    StepBuilder step(gradients, "finish");
+    auto weights = step.addState("weight");
+    auto ms = step.addState("m");
+    auto vs = step.addState("v");
+    auto grads = step.addState("grad");
+    auto sums = step.addSums(model);
+    SmallVector<Value> values = step.copyBody(weights);
+    Value lr = step.addScalar("lr");
+    Value bc1 = step.addScalar("bias_correction1");
+    Value bc2 = step.addScalar("bias_correction2");
+
+    OpBuilder &b = step.builder;
+    Location loc = NameLoc::get(b.getStringAttr("optimizer"));
+    // The sums go out after weights, m and v; they are computed first.
+    SmallVector<Value> totals;
+    for (auto [grad, value] : llvm::zip_equal(
+             grads, ArrayRef(values).drop_front(sums.size())))
+      totals.push_back(AddOp::create(b, value.getLoc(), grad, value));
+    Value normSq = ZerosOp::create(
+        b, loc, RankedTensorType::get({}, b.getF64Type()));
+    for (Value total : totals)
+      normSq = NormSqOp::create(b, loc, total, normSq);
+    auto clip =
+        ClipFactorOp::create(b, loc, normSq, APFloat(gradClip.getValue()));
+    SmallVector<AdamWOp> updates;
+    for (auto [i, param] : llvm::enumerate(step.params))
+      updates.push_back(AdamWOp::create(
+          b, loc, weights[i], ms[i], vs[i], totals[i], lr, clip.getFactor(),
+          bc1, bc2, clip.getCommit(), APFloat(beta1.getValue()),
+          APFloat(beta2.getValue()), APFloat(eps.getValue()),
+          APFloat(param.getDecay() ? weightDecay.getValue() : 0.0)));
+    for (auto [argument, update] : llvm::zip_equal(weights, updates))
+      step.overwrite(argument, update.getPNew());
+    for (auto [argument, update] : llvm::zip_equal(ms, updates))
+      step.overwrite(argument, update.getMNew());
+    for (auto [argument, update] : llvm::zip_equal(vs, updates))
+      step.overwrite(argument, update.getVNew());
+    for (auto [argument, total] : llvm::zip_equal(grads, totals))
+      step.overwrite(argument, total);
+    step.accumulate(sums, ArrayRef(values).take_front(sums.size()));
+    step.addResult(clip.getNorm(),
+                   b.getNamedAttr(kNameAttr, b.getStringAttr("grad_norm")));
+    step.addResult(clip.getCommit(),
+                   b.getNamedAttr(kNameAttr, b.getStringAttr("commit")));
+    step.finish();
+  }
+};
+
+} // namespace
+} // namespace qwen35
