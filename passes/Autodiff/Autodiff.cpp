@@ -93,7 +93,7 @@ private:
     auto position = [](SliceOp slice) {
       return std::make_pair(slice.getAxis(), slice.getStart());
     };
-    llvm::stable_sort(slices, [&](auto &a, auto &b) {
+    llvm::sort(slices, [&](auto &a, auto &b) {
       return position(a.first) < position(b.first);
     });
     auto type = cast<RankedTensorType>(value.getType());

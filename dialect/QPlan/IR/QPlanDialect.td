@@ -1,0 +1,149 @@
+#ifndef QWEN35_DIALECT_QPLAN_IR_QPLANDIALECT_TD
+#define QWEN35_DIALECT_QPLAN_IR_QPLANDIALECT_TD
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/BuiltinAttributeInterfaces.td"
+include "mlir/IR/SymbolInterfaces.td"
+
+def QPlan_Dialect : Dialect {
+  let name = "qplan";
+  let cppNamespace = "::qwen35::qplan";
+  let summary = "Arenas, buffers and launches: the bundle as IR";
+  let description = [{
+    Stage S6. A module of symbols: arenas, the buffers inside them, the kernels, the parameters and, per program, the list
+    of launches. One op per entry of the bundle.
+  }];
+}
+
+class QPlan_Op<string mnemonic, list<Trait> traits = []> : Op<QPlan_Dialect, mnemonic, traits>;
+
+def QPlan_ArenaOp : QPlan_Op<"arena", [Symbol]> {
+  let summary = "A memory block that the runtime allocates once";
+  let description = [{
+    Example:
+    ```mlir
+    qplan.arena @act bytes 65536 align 256
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, I64Attr:$bytes, I64Attr:$align);
+  let assemblyFormat = "$sym_name `bytes` $bytes `align` $align attr-dict";
+  let hasVerifier = 1;
+}
+
+def QPlan_BufferOp : QPlan_Op<"buffer", [Symbol]> {
+  let summary = "A range of an arena";
+  let description = [{
+    `type` is the tensor it holds; workspaces are `tensor<Nxi8>`. `category` is what memory reports count it as: weights,
+    optimizer, gradients, activations, loss, workspace or io.
+
+    - **Constraints.** (C1) the offset is a multiple of the arena's alignment. (C2) it lies inside the arena.
+
+    Example:
+    ```mlir
+    qplan.buffer @finish.12 in @act at 4096 : tensor<64x128xf32> as "activations"
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, FlatSymbolRefAttr:$arena, I64Attr:$offset, TypeAttr:$type,
+                       StrAttr:$category);
+  let assemblyFormat = "$sym_name `in` $arena `at` $offset `:` $type `as` $category attr-dict";
+  let extraClassDeclaration = [{
+    /// Size of the tensor in bytes.
+    int64_t bytes();
+  }];
+}
+
+def QPlan_KernelOp : QPlan_Op<"kernel", [Symbol]> {
+  let summary = "One compiled kernel: a family, its constants and its argument types";
+  let description = [{
+    Example:
+    ```mlir
+    qplan.kernel @rms_norm_0 "rms_norm" {eps = 1.0e-6, offset = 1.0} stages 1
+        (memref<64x128xf32>, memref<128xf32>) to (memref<64x128xf32>, memref<64xf32>)
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name, StrAttr:$kernel, DictionaryAttr:$config, I64Attr:$stages,
+                       TypeArrayAttr:$inputs, TypeArrayAttr:$outputs, UnitAttr:$workspace);
+  let assemblyFormat = [{
+    $sym_name $kernel $config `stages` $stages custom<TypeList>($inputs) `to` custom<TypeList>($outputs)
+    (`workspace` $workspace^)? attr-dict
+  }];
+}
+
+def QPlan_ParamOp : QPlan_Op<"param"> {
+  let summary = "A parameter and its state";
+  let description = [{
+    Example:
+    ```mlir
+    qplan.param "model.norm.weight" weight @w.0 m @m.0 v @v.0 grad @g.0 {init = "zeros", decay = false, file_dtype = "bf16"}
+    ```
+  }];
+  let arguments = (ins StrAttr:$name, FlatSymbolRefAttr:$weight, FlatSymbolRefAttr:$m, FlatSymbolRefAttr:$v,
+                       FlatSymbolRefAttr:$grad, StrAttr:$init, BoolAttr:$decay, StrAttr:$file_dtype);
+  let assemblyFormat = "$name `weight` $weight `m` $m `v` $v `grad` $grad attr-dict";
+}
+
+def QPlan_IoOp : QPlan_Op<"io"> {
+  let summary = "A buffer that the host writes before a program or reads after it";
+  let description = [{
+    `kind` is input, scalar or output.
+
+    Example:
+    ```mlir
+    qplan.io "scalar" "lr" @io.lr
+    ```
+  }];
+  let arguments = (ins StrAttr:$kind, StrAttr:$name, FlatSymbolRefAttr:$buffer);
+  let assemblyFormat = "$kind $name $buffer attr-dict";
+}
+
+def QPlan_ProgramOp : QPlan_Op<"program", [Symbol, NoTerminator, SingleBlock]> {
+  let summary = "Launches in order";
+  let description = [{
+    Example:
+    ```mlir
+    qplan.program @begin {
+      qplan.memset @g.0 value 0
+    }
+    ```
+  }];
+  let arguments = (ins SymbolNameAttr:$sym_name);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$sym_name $body attr-dict";
+}
+
+def QPlan_LaunchOp : QPlan_Op<"launch", [HasParent<"ProgramOp">]> {
+  let summary = "One stage of a kernel on planned memory";
+  let description = [{
+    Argument i starts `offsets[i]` bytes into `buffers[i]` and touches at most `bytes[i]` from there; `writes[i]` says
+    whether the kernel writes it.
+
+    - **Constraints.** (C1) the arrays have one entry per argument. (C2) the grid is positive.
+
+    Example:
+    ```mlir
+    qplan.launch @rms_norm_0 stage 0 grid 4 buffers [@a, @w.0, @b, @c] offsets [0, 0, 0, 0] bytes [8192, 512, 8192, 256]
+        writes [false, false, true, true] tag "layers.0.input_layernorm"
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$kernel, I64Attr:$stage, I64Attr:$grid, FlatSymbolRefArrayAttr:$buffers,
+                       DenseI64ArrayAttr:$offsets, DenseI64ArrayAttr:$bytes, DenseBoolArrayAttr:$writes, StrAttr:$tag);
+  let assemblyFormat = [{
+    $kernel `stage` $stage `grid` $grid `buffers` $buffers `offsets` $offsets `bytes` $bytes `writes` $writes `tag` $tag
+    attr-dict
+  }];
+  let hasVerifier = 1;
+}
+
+def QPlan_MemsetOp : QPlan_Op<"memset", [HasParent<"ProgramOp">]> {
+  let summary = "Fills a buffer with one byte value";
+  let description = [{
+    Example:
+    ```mlir
+    qplan.memset @g.0 value 0
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$buffer, I64Attr:$value);
+  let assemblyFormat = "$buffer `value` $value attr-dict";
+}
+
+#endif
