@@ -9,4 +9,8 @@ void qwen35::qkern::QKernDialect::initialize() {
 #define GET_OP_LIST
 #include "dialect/QKern/IR/KernelOps.cpp.inc"
       >();
+  addOperations<
+#define GET_OP_LIST
+#include "dialect/QKern/IR/GdnOps.cpp.inc"
+      >();
 }

@@ -9,5 +9,7 @@
 
 #define GET_OP_CLASSES
 #include "dialect/QKern/IR/KernelOps.h.inc"
+#define GET_OP_CLASSES
+#include "dialect/QKern/IR/GdnOps.h.inc"
 
 #endif // QWEN35_DIALECT_QKERN_IR_QKERNDIALECT_H
