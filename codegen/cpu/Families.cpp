@@ -1,0 +1,15 @@
+#include "codegen/cpu/Families.h"
+#include "codegen/cpu/Kernel.h"
+
+#include <mutex>
+
+namespace qwen35::codegen::cpu {
+
+void registerAllKernels() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    registerNormKernels();
+  });
+}
+
+} // namespace qwen35::codegen::cpu

@@ -1,0 +1,11 @@
+#ifndef QWEN35_CODEGEN_CPU_FAMILIES_H
+#define QWEN35_CODEGEN_CPU_FAMILIES_H
+
+namespace qwen35::codegen::cpu {
+
+/// One function per file of kernel families; called by registerAllKernels.
+void registerNormKernels();
+
+} // namespace qwen35::codegen::cpu
+
+#endif // QWEN35_CODEGEN_CPU_FAMILIES_H
