@@ -50,9 +50,9 @@ LogicalResult DispatchOp::verify() {
   for (int64_t grid : getGrids())
     if (grid <= 0) // C2
       return emitOpError("grid must be positive, got ") << grid;
-  if (getWorkspace() < 0) // C3
-    return emitOpError("workspace must not be negative, got ")
-           << getWorkspace();
+  int64_t workspace = getWorkspace(); // the accessor is unsigned
+  if (workspace < 0) // C3
+    return emitOpError("workspace must not be negative, got ") << workspace;
   return success();
 }
 

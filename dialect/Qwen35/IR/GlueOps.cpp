@@ -33,7 +33,10 @@ LogicalResult LinearOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
 LogicalResult MatmulOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
                                          Types &out) {
   auto lhs = tensorOf(a.getA()), rhs = tensorOf(a.getB());
-  bool ta = a.getTransposeA(), tb = a.getTransposeB();
+  // The parser infers types before it fills in defaults: null means false.
+  BoolAttr transposeA = a.getTransposeAAttr(), transposeB = a.getTransposeBAttr();
+  bool ta = transposeA && transposeA.getValue();
+  bool tb = transposeB && transposeB.getValue();
   int64_t inner = lhs.getDimSize(ta ? 0 : 1);
   int64_t rhsInner = rhs.getDimSize(tb ? 1 : 0);
   if (inner != rhsInner) // C1

@@ -1,0 +1,70 @@
+// RUN: qwen35-opt %s --split-input-file --verify-diagnostics
+
+func.func @group_results(%x: tensor<4xf32>) {
+  // expected-error @below {{yields 'tensor<4xf32>' but its results are 'tensor<8xf32>'}}
+  %y = qkern.group {
+    qkern.yield %x : tensor<4xf32>
+  } : tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @view_c1(%x: tensor<4x8xf32>) {
+  // expected-error @below {{has 1 strides for 2 dimensions}}
+  %y = qkern.view %x <{offset = 0, strides = array<i64: 1>}> : tensor<4x8xf32> to tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @view_element_type(%x: tensor<4x8xf32>) {
+  // expected-error @below {{changes the element type of 'tensor<4x8xf32>' to 'tensor<4xbf16>'}}
+  %y = qkern.view %x <{offset = 0, strides = array<i64: 1>}> : tensor<4x8xf32> to tensor<4xbf16>
+  return
+}
+
+// -----
+
+func.func @dispatch_c1_count(%x: tensor<4xf32>) {
+  // expected-error @below {{has 0 aliases for 1 results}}
+  %y = qkern.dispatch "k"(%x) <{aliases = array<i64>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @dispatch_c1_operand(%x: tensor<4xf32>) {
+  // expected-error @below {{alias must be -1 or one of 1 operands, got 1}}
+  %y = qkern.dispatch "k"(%x) <{aliases = array<i64: 1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @dispatch_c1_type(%x: tensor<4xf32>) {
+  // expected-error @below {{a result of type 'tensor<8xf32>' cannot overwrite an operand of type 'tensor<4xf32>'}}
+  %y = qkern.dispatch "k"(%x) <{aliases = array<i64: 0>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<4xf32>) -> tensor<8xf32>
+  return
+}
+
+// -----
+
+func.func @dispatch_c2(%x: tensor<4xf32>) {
+  // expected-error @below {{grid must be positive, got 0}}
+  %y = qkern.dispatch "k"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 2, 0>, workspace = 0 : i64}>
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+func.func @dispatch_c3(%x: tensor<4xf32>) {
+  // expected-error @below {{workspace must not be negative, got -4}}
+  %y = qkern.dispatch "k"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = -4 : i64}>
+      : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}

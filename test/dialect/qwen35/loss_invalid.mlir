@@ -1,0 +1,47 @@
+// RUN: qwen35-opt %s --split-input-file --verify-diagnostics
+
+func.func @lm_loss_c1(%h: tensor<4x8xf32>, %w: tensor<16x4xf32>, %l: tensor<4xi32>, %n: tensor<f32>) {
+  // expected-error @below {{weight is 'tensor<16x4xf32>' but the rows of h have 8 columns}}
+  %loss = qwen35.lm_loss %h, %w, %l, %n : tensor<4x8xf32>, tensor<16x4xf32>, tensor<4xi32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @lm_loss_c2(%h: tensor<4x8xf32>, %w: tensor<16x8xf32>, %l: tensor<3xi32>, %n: tensor<f32>) {
+  // expected-error @below {{labels is 'tensor<3xi32>', expected shape 'tensor<4xi32>'}}
+  %loss = qwen35.lm_loss %h, %w, %l, %n : tensor<4x8xf32>, tensor<16x8xf32>, tensor<3xi32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @lm_loss_grad_labels(%h: tensor<4x8xf32>, %w: tensor<16x8xf32>, %l: tensor<3xi32>, %n: tensor<f32>) {
+  // expected-error @below {{labels is 'tensor<3xi32>', expected shape 'tensor<4xi32>'}}
+  %loss, %dh, %dw = qwen35.lm_loss_grad %h, %w, %l, %n : tensor<4x8xf32>, tensor<16x8xf32>, tensor<3xi32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @embed_ids(%ids: tensor<4x1xi32>, %table: tensor<16x8xf32>) {
+  // expected-error @below {{ids must be a vector, got 'tensor<4x1xi32>'}}
+  %y = qwen35.embed %ids, %table : tensor<4x1xi32>, tensor<16x8xf32>
+  return
+}
+
+// -----
+
+func.func @embed_bwd_ids(%dy: tensor<4x8xf32>, %ids: tensor<3xi32>) {
+  // expected-error @below {{ids is 'tensor<3xi32>', expected shape 'tensor<4xi32>'}}
+  %d = qwen35.embed_bwd %dy, %ids <{vocab = 16}> : tensor<4x8xf32>, tensor<3xi32>
+  return
+}
+
+// -----
+
+func.func @embed_bwd_vocab(%dy: tensor<4x8xf32>, %ids: tensor<4xi32>) {
+  // expected-error @below {{vocab must be positive, got 0}}
+  %d = qwen35.embed_bwd %dy, %ids <{vocab = 0}> : tensor<4x8xf32>, tensor<4xi32>
+  return
+}

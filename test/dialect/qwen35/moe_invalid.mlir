@@ -1,0 +1,118 @@
+// RUN: qwen35-opt %s --split-input-file --verify-diagnostics
+
+func.func @router_c1(%logits: tensor<4x8xf32>) {
+  // expected-error @below {{top_k must be in [1, 8], got 9}}
+  %w, %i, %p = qwen35.router %logits <{top_k = 9}> : tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @router_bwd_experts(%w: tensor<4x2xf32>, %idx: tensor<4x2xi32>) {
+  // expected-error @below {{chooses 2 of 1 experts}}
+  %d = qwen35.router_bwd %w, %w, %idx <{experts = 1}> : tensor<4x2xf32>, tensor<4x2xf32>, tensor<4x2xi32>
+  return
+}
+
+// -----
+
+func.func @softmax_bwd_types(%d: tensor<4x2xf32>, %p: tensor<4x8xf32>) {
+  // expected-error @below {{dprobs is 'tensor<4x2xf32>' but probs is 'tensor<4x8xf32>'}}
+  %dl = qwen35.softmax_bwd %d, %p : tensor<4x2xf32>, tensor<4x8xf32>
+  return
+}
+
+// -----
+
+func.func @router_aux_c1(%p: tensor<64x8xf32>, %i: tensor<64x2xi32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{scope must be "pooled" or "per_layer", got "global"}}
+  %aux = qwen35.router_aux (%p) (%i) %seq <{scope = "global"}> : (tensor<64x8xf32>) (tensor<64x2xi32>) !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @router_aux_c2_counts(%p: tensor<64x8xf32>, %i: tensor<64x2xi32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{has 2 probs and 1 idx, expected as many of both and at least one}}
+  %aux = qwen35.router_aux (%p, %p) (%i) %seq <{scope = "pooled"}>
+      : (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>) !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @router_aux_c2_none(%seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{has 0 probs and 0 idx, expected as many of both and at least one}}
+  // expected-error @below {{failed to infer returned types}}
+  %aux = "qwen35.router_aux"(%seq) <{operandSegmentSizes = array<i32: 0, 0, 1>, scope = "pooled"}>
+      : (!qwen35.seq<64, 3>) -> tensor<f32>
+  return
+}
+
+// -----
+
+func.func @router_aux_c2_types(%p: tensor<64x8xf32>, %r: tensor<64x4xf32>, %i: tensor<64x2xi32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{probs is 'tensor<64x4xf32>' but the first probs is 'tensor<64x8xf32>'}}
+  %aux = qwen35.router_aux (%p, %r) (%i, %i) %seq <{scope = "pooled"}>
+      : (tensor<64x8xf32>, tensor<64x4xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @router_aux_bwd_scope(%d: tensor<f32>, %p: tensor<64x8xf32>, %i: tensor<64x2xi32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{scope must be "pooled" or "per_layer", got ""}}
+  %dp = qwen35.router_aux_bwd %d (%p) (%i) %seq <{scope = ""}>
+      : tensor<f32> (tensor<64x8xf32>) (tensor<64x2xi32>) !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @moe_experts_c1(%x: tensor<4x8xf32>, %w: tensor<4x2xf32>, %i: tensor<4x3xi32>, %gu: tensor<3x6x8xf32>,
+                          %dn: tensor<3x8x3xf32>) {
+  // expected-error @below {{idx is 'tensor<4x3xi32>', expected shape 'tensor<4x2xi32>'}}
+  %y = qwen35.moe_experts %x, %w, %i, %gu, %dn
+      : tensor<4x8xf32>, tensor<4x2xf32>, tensor<4x3xi32>, tensor<3x6x8xf32>, tensor<3x8x3xf32>
+  return
+}
+
+// -----
+
+func.func @moe_experts_c1_tokens(%x: tensor<4x8xf32>, %w: tensor<3x2xf32>, %i: tensor<3x2xi32>, %gu: tensor<3x6x8xf32>,
+                                 %dn: tensor<3x8x3xf32>) {
+  // expected-error @below {{weights is 'tensor<3x2xf32>' but x is 'tensor<4x8xf32>'}}
+  %y = qwen35.moe_experts %x, %w, %i, %gu, %dn
+      : tensor<4x8xf32>, tensor<3x2xf32>, tensor<3x2xi32>, tensor<3x6x8xf32>, tensor<3x8x3xf32>
+  return
+}
+
+// -----
+
+func.func @moe_experts_c2_odd(%x: tensor<4x8xf32>, %w: tensor<4x2xf32>, %i: tensor<4x2xi32>, %gu: tensor<3x5x8xf32>,
+                              %dn: tensor<3x8x3xf32>) {
+  // expected-error @below {{w_gate_up is 'tensor<3x5x8xf32>', expected [experts, 2 * width, 8]}}
+  %y = qwen35.moe_experts %x, %w, %i, %gu, %dn
+      : tensor<4x8xf32>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<3x5x8xf32>, tensor<3x8x3xf32>
+  return
+}
+
+// -----
+
+func.func @moe_experts_c2_down(%x: tensor<4x8xf32>, %w: tensor<4x2xf32>, %i: tensor<4x2xi32>, %gu: tensor<3x6x8xf32>,
+                               %dn: tensor<3x3x8xf32>) {
+  // expected-error @below {{w_down is 'tensor<3x3x8xf32>', expected shape 'tensor<3x8x3xf32>'}}
+  %y = qwen35.moe_experts %x, %w, %i, %gu, %dn
+      : tensor<4x8xf32>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<3x6x8xf32>, tensor<3x3x8xf32>
+  return
+}
+
+// -----
+
+func.func @moe_experts_bwd_dy(%dy: tensor<4x4xf32>, %x: tensor<4x8xf32>, %w: tensor<4x2xf32>, %i: tensor<4x2xi32>,
+                              %gu: tensor<3x6x8xf32>, %dn: tensor<3x8x3xf32>) {
+  // expected-error @below {{dy is 'tensor<4x4xf32>' but x is 'tensor<4x8xf32>'}}
+  %dx, %dw, %dgu, %ddn = qwen35.moe_experts_bwd %dy, %x, %w, %i, %gu, %dn
+      : tensor<4x4xf32>, tensor<4x8xf32>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<3x6x8xf32>, tensor<3x8x3xf32>
+  return
+}

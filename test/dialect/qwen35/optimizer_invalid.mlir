@@ -1,0 +1,18 @@
+// RUN: qwen35-opt %s --split-input-file --verify-diagnostics
+
+func.func @clip_factor_c1(%n: tensor<f64>) {
+  // expected-error @below {{max_norm must not be negative, got -1.0}}
+  %norm, %factor, %commit = qwen35.clip_factor %n <{max_norm = -1.0}> : tensor<f64>
+  return
+}
+
+// -----
+
+func.func @adamw_c1(%p: tensor<8xf32>, %g: tensor<4xf32>, %s: tensor<f32>) {
+  // expected-error @below {{grad is 'tensor<4xf32>', expected shape 'tensor<8xf32>'}}
+  %p1, %m1, %v1 = qwen35.adamw %p, %p, %p, %g, %s, %s, %s, %s, %s
+      <{beta1 = 0.5, beta2 = 0.5, eps = 0.5, weight_decay = 0.5}>
+      : tensor<8xf32>, tensor<8xf32>, tensor<8xf32>, tensor<4xf32>, tensor<f32>, tensor<f32>, tensor<f32>, tensor<f32>,
+        tensor<f32>
+  return
+}
