@@ -104,12 +104,18 @@ public:
                                 ArrayRef<Value> values) {
     SmallVector<Value> sums;
     for (auto [argument, value] : llvm::zip_equal(arguments, values)) {
-      Value sum =
-          AddOp::create(builder, value.getLoc(), argument, value).getSum();
+      Value sum = addTo(argument, value);
       overwrite(argument, sum);
       sums.push_back(sum);
     }
     return sums;
+  }
+
+  /// argument + value, where value is computed: it need not live any longer.
+  Value addTo(BlockArgument argument, Value value) {
+    OpBuilder::InsertionGuard guard(builder);
+    builder.setInsertionPointAfterValue(value);
+    return AddOp::create(builder, value.getLoc(), argument, value);
   }
 
   void finish() {
@@ -192,7 +198,7 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
     SmallVector<Value> totals;
     for (auto [grad, value] : llvm::zip_equal(
              grads, ArrayRef(values).drop_front(sums.size())))
-      totals.push_back(AddOp::create(b, value.getLoc(), grad, value));
+      totals.push_back(step.addTo(grad, value));
     Value normSq = ZerosOp::create(
         b, loc, RankedTensorType::get({}, b.getF64Type()));
     for (Value total : totals)

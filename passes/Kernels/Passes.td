@@ -20,4 +20,22 @@ def LowerGdn : Pass<"qwen35-lower-gdn", "mlir::func::FuncOp"> {
   let dependentDialects = ["::qwen35::qkern::QKernDialect"];
 }
 
+def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
+  let summary = "Turn every op into a kernel launch or a view";
+  let description = [{
+    Before: `qwen35` and lowered `qkern` math. After: `qkern.dispatch`, one per op, of the kernel family named like the op,
+    with grids and workspace that the target chose; `reshape` and `slice` become `qkern.view` where strides can say them,
+    else a copy and a view. `!qwen35.seq` arguments become the int32 table they are in memory.
+
+    State is overwritten where its new value is computed: `add(grad, x)` works in place, a weight gradient product
+    accumulates into the sum itself, and outputs take over operands that end there if the kernel allows it.
+
+    - **Stage.** S4 to S5.
+    - **Leaves alone.** Order, and what is computed.
+    - **Numerics.** A product that accumulates in place adds its k-sum to the old value once, as the separate add did.
+  }];
+  let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu">];
+  let dependentDialects = ["::qwen35::qkern::QKernDialect"];
+}
+
 #endif

@@ -1,5 +1,7 @@
+#include "codegen/cpu/Target.h"
 #include "dialect/QKern/IR/QKernDialect.h"
-#include "passes/Kernels/Passes.h"
+#include "dialect/QPlan/IR/QPlanDialect.h"
+#include "passes/Pipelines/Pipelines.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
@@ -8,9 +10,11 @@
 int main(int argc, char **argv) {
   mlir::DialectRegistry registry;
   registry.insert<mlir::func::FuncDialect, mlir::arith::ArithDialect,
-                  qwen35::Qwen35Dialect, qwen35::qkern::QKernDialect>();
+                  qwen35::Qwen35Dialect, qwen35::qkern::QKernDialect,
+                  qwen35::qplan::QPlanDialect>();
   mlir::registerTransformsPasses();
-  qwen35::registerKernelPasses();
+  qwen35::registerAllPasses();
+  qwen35::codegen::cpu::registerCpuKernelTarget();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "Qwen3.5 training-step compiler: passes on textual IR\n",
       registry));

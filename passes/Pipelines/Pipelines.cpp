@@ -1,0 +1,62 @@
+#include "passes/Pipelines/Pipelines.h"
+
+#include "passes/Autodiff/Passes.h"
+#include "passes/Kernels/Passes.h"
+#include "passes/Memory/Passes.h"
+
+#include "mlir/Pass/PassRegistry.h"
+#include "mlir/Transforms/Passes.h"
+
+using namespace mlir;
+
+namespace qwen35 {
+
+void buildModelPipeline(OpPassManager &pm) {
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+void buildAutodiffPipeline(OpPassManager &pm,
+                           const AutodiffPipelineOptions &options) {
+  pm.addPass(createAutodiff());
+  OptimizerOptions optimizer;
+  optimizer.beta1 = options.beta1;
+  optimizer.beta2 = options.beta2;
+  optimizer.eps = options.eps;
+  optimizer.weightDecay = options.weightDecay;
+  optimizer.gradClip = options.gradClip;
+  pm.addPass(createOptimizer(optimizer));
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+}
+
+void buildKernelsPipeline(OpPassManager &pm,
+                          const KernelsPipelineOptions &options) {
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  functions.addPass(createLowerGdn());
+  functions.addPass(createCSEPass());
+  ToKernelsOptions kernels;
+  kernels.target = options.target;
+  functions.addPass(createToKernels(kernels));
+}
+
+void buildPlanPipeline(OpPassManager &pm) { pm.addPass(createPlanMemory()); }
+
+void registerAllPasses() {
+  registerAutodiffPasses();
+  registerKernelPasses();
+  registerMemoryPasses();
+  PassPipelineRegistration<>("qwen35-pipeline-model",
+                             "Bring S0 into canonical form",
+                             buildModelPipeline);
+  PassPipelineRegistration<AutodiffPipelineOptions>(
+      "qwen35-pipeline-autodiff", "S0 to S1: gradients and optimizer",
+      buildAutodiffPipeline);
+  PassPipelineRegistration<KernelsPipelineOptions>(
+      "qwen35-pipeline-kernels", "S4 to S5: kernel launches",
+      buildKernelsPipeline);
+  PassPipelineRegistration<>("qwen35-pipeline-plan", "S5 to S6: memory",
+                             buildPlanPipeline);
+}
+
+} // namespace qwen35

@@ -1,0 +1,48 @@
+#ifndef QWEN35_PASSES_PIPELINES_PIPELINES_H
+#define QWEN35_PASSES_PIPELINES_PIPELINES_H
+
+#include "mlir/Pass/PassManager.h"
+#include "mlir/Pass/PassOptions.h"
+
+namespace qwen35 {
+
+/// --qwen35-pipeline-autodiff and what it hands to --qwen35-optimizer.
+struct AutodiffPipelineOptions
+    : mlir::PassPipelineOptions<AutodiffPipelineOptions> {
+  Option<double> beta1{*this, "beta1", llvm::cl::desc("AdamW beta1"),
+                       llvm::cl::init(0.9)};
+  Option<double> beta2{*this, "beta2", llvm::cl::desc("AdamW beta2"),
+                       llvm::cl::init(0.95)};
+  Option<double> eps{*this, "eps", llvm::cl::desc("AdamW eps"),
+                     llvm::cl::init(1e-8)};
+  Option<double> weightDecay{*this, "weight-decay",
+                             llvm::cl::desc("Decoupled weight decay"),
+                             llvm::cl::init(0.1)};
+  Option<double> gradClip{*this, "grad-clip",
+                          llvm::cl::desc("Largest global norm, 0 for none"),
+                          llvm::cl::init(1.0)};
+};
+
+struct KernelsPipelineOptions
+    : mlir::PassPipelineOptions<KernelsPipelineOptions> {
+  Option<std::string> target{*this, "target", llvm::cl::desc("cpu"),
+                             llvm::cl::init("cpu")};
+};
+
+/// S0: canonical form, then what S0 promises.
+void buildModelPipeline(mlir::OpPassManager &pm);
+/// S0 to S1.
+void buildAutodiffPipeline(mlir::OpPassManager &pm,
+                           const AutodiffPipelineOptions &options);
+/// S4 to S5.
+void buildKernelsPipeline(mlir::OpPassManager &pm,
+                          const KernelsPipelineOptions &options);
+/// S5 to S6.
+void buildPlanPipeline(mlir::OpPassManager &pm);
+
+/// Makes every pass and every --qwen35-pipeline-* known to command lines.
+void registerAllPasses();
+
+} // namespace qwen35
+
+#endif // QWEN35_PASSES_PIPELINES_PIPELINES_H
