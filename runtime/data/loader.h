@@ -2,13 +2,13 @@
 #define QWEN35_RUNTIME_DATA_LOADER_H
 
 #include "runtime/data/corpus.h"
+#include "runtime/data/permutation.h"
 #include "runtime/schema/seq_table.h"
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -115,6 +115,7 @@ private:
   std::shared_ptr<const Corpus> corpus;
   LoaderOptions options;
   LoaderState now;
+  Permutation order{1, 0, 0}; // of epoch now.epoch
 };
 
 /// A Packer that works one step ahead in a thread of its own.

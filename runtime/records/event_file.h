@@ -1,6 +1,7 @@
 #ifndef QWEN35_RUNTIME_RECORDS_EVENT_FILE_H
 #define QWEN35_RUNTIME_RECORDS_EVENT_FILE_H
 
+#include "runtime/records/AppendFile.h"
 #include "runtime/records/step_record.h"
 
 #include "absl/status/status.h"
@@ -28,9 +29,6 @@ public:
   /// step, which makes TensorBoard drop what an earlier attempt wrote past it.
   static absl::StatusOr<std::unique_ptr<EventFile>>
   create(const std::string &directory, int64_t resumedStep);
-  ~EventFile();
-  EventFile(const EventFile &) = delete;
-  EventFile &operator=(const EventFile &) = delete;
 
   /// Tags: loss/total and loss/<term>, optim/lr, optim/grad_norm,
   /// optim/skipped, perf/tokens_per_second, perf/slots_per_second, perf/mfu,
@@ -39,13 +37,11 @@ public:
   absl::Status
   appendScalars(int64_t step,
                 const std::vector<std::pair<std::string, double>> &scalars);
-  const std::string &path() const { return name; }
+  const std::string &path() const { return file.path(); }
 
 private:
   EventFile() = default;
-  absl::Status writeFrame(const std::string &data);
-  std::string name;
-  int fd = -1;
+  impl::AppendFile file;
 };
 
 namespace impl {

@@ -1,6 +1,7 @@
 #ifndef QWEN35_RUNTIME_RECORDS_METRICS_FILE_H
 #define QWEN35_RUNTIME_RECORDS_METRICS_FILE_H
 
+#include "runtime/records/AppendFile.h"
 #include "runtime/records/step_record.h"
 
 #include "absl/status/status.h"
@@ -22,9 +23,6 @@ public:
   ///         is no record: the file is left as it is. Else the file system's.
   static absl::StatusOr<std::unique_ptr<MetricsFile>>
   open(const std::string &path, int64_t resumedStep);
-  ~MetricsFile();
-  MetricsFile(const MetricsFile &) = delete;
-  MetricsFile &operator=(const MetricsFile &) = delete;
 
   /// Errors  Unavailable or ResourceExhausted naming the path (disk full); a
   ///         partly written line is cut off again.
@@ -34,9 +32,7 @@ public:
 
 private:
   MetricsFile() = default;
-  std::string path;
-  int fd = -1;
-  int64_t size = 0;
+  impl::AppendFile file;
 };
 
 } // namespace qwen35
