@@ -71,7 +71,7 @@ template <typename Real> double norm(const std::vector<Real> &x) {
 /// `floor` stands in for a smaller |expected|, where the truth is about zero.
 template <typename A, typename B>
 double relativeError(const std::vector<A> &actual,
-                     const std::vector<B> &expected, double floor = 1e-300) {
+                     const std::vector<B> &expected, double floor = 0) {
   EXPECT_EQ(actual.size(), expected.size());
   double sum = 0;
   for (size_t i = 0; i < actual.size() && i < expected.size(); ++i) {
@@ -79,7 +79,7 @@ double relativeError(const std::vector<A> &actual,
         static_cast<double>(actual[i]) - static_cast<double>(expected[i]);
     sum += difference * difference;
   }
-  return std::sqrt(sum) / std::max(norm(expected), floor);
+  return std::sqrt(sum) / std::max({norm(expected), floor, 1e-300});
 }
 
 template <typename Real> bool allFinite(const std::vector<Real> &x) {
