@@ -294,6 +294,18 @@ View KernelBuilder::scratch(ArrayRef<int64_t> sizes, Type element) {
                            builder.getI64IntegerAttr(64)));
 }
 
+View KernelBuilder::packedLeft() {
+  if (!left.get())
+    left = scratch({4096}, f32());
+  return left;
+}
+
+View KernelBuilder::packedRight() {
+  if (!right.get())
+    right = scratch({65536}, f32());
+  return right;
+}
+
 SeqView KernelBuilder::seq(View table, const KernelSpec &spec) {
   return SeqView(table, spec.integer("tokens"), spec.integer("max_docs"));
 }

@@ -38,7 +38,7 @@
 //   1 MiB in all), allocated once per task; its contents start undefined.
 //   Larger: a piece of the workspace at task() * bytes.
 // - `k.seq(k.input(i), spec)` reads the document table.
-// - Small matrix products inside a kernel: `k.matmulTile` in Gemm.h.
+// - Matrix products inside a kernel: `matmulTile` in Gemm.h.
 // - Never let a result depend on the order of tasks or on their number.
 // - Test with test/unit/cpu/KernelTest.h: compile, run in two orders, compare.
 
@@ -170,6 +170,9 @@ public:
                  mlir::Type element);
   /// Stack memory of this task, aligned to 64 bytes.
   View scratch(llvm::ArrayRef<int64_t> sizes, mlir::Type element);
+  /// Scratch of Gemm.h, one pair per kernel: 4096 and 65536 floats.
+  View packedLeft();
+  View packedRight();
   SeqView seq(View table, const KernelSpec &spec);
 
   /// Constants.
@@ -235,6 +238,7 @@ private:
   mlir::ImplicitLocOpBuilder builder;
   mlir::Block *entry;
   Val taskIndex;
+  View left, right; ///< Null until asked for.
   unsigned inputs, outputs;
   [[maybe_unused]] bool hasWorkspace;
   int64_t vectorBytes, vectorRegisters;
