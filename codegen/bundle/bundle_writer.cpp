@@ -49,8 +49,8 @@ absl::Status checkBlobs(const bundle::Bundle &message,
 }
 
 /// Places the blobs behind the message. The offsets are part of the message and
-/// take more bytes as they grow, so its own size moves the first page; that page
-/// only ever moves up, hence the loop ends (in practice after two rounds).
+/// take more bytes as they grow, so its own size moves the first page; that
+/// page only ever moves up, hence the loop ends (in practice after two rounds).
 void placeBlobs(bundle::Bundle &message, absl::Span<const NamedBlob> blobs) {
   uint64_t first = 0;
   while (true) {
@@ -70,10 +70,9 @@ void placeBlobs(bundle::Bundle &message, absl::Span<const NamedBlob> blobs) {
 absl::StatusOr<std::string> serializeMessage(const bundle::Bundle &message) {
   uint64_t size = message.ByteSizeLong();
   if (size > BundleFormat::kMaxMessage)
-    return absl::InvalidArgumentError(
-        absl::StrCat("the bundle's message has ", size,
-                     " bytes, more than the ", BundleFormat::kMaxMessage,
-                     " a reader accepts"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the bundle's message has ", size, " bytes, more than the ",
+        BundleFormat::kMaxMessage, " a reader accepts"));
   std::string text;
   bool complete = false;
   {
@@ -83,9 +82,9 @@ absl::StatusOr<std::string> serializeMessage(const bundle::Bundle &message) {
     complete = message.SerializeToCodedStream(&coded);
   }
   if (!complete || text.size() != size)
-    return absl::InternalError(
-        absl::StrCat("protobuf serialised ", text.size(), " of ", size,
-                     " bytes of the bundle's message"));
+    return absl::InternalError(absl::StrCat("protobuf serialised ", text.size(),
+                                            " of ", size,
+                                            " bytes of the bundle's message"));
   return text;
 }
 
@@ -161,8 +160,8 @@ absl::Status syncFolderOf(const std::string &path) {
 
 } // namespace
 
-absl::StatusOr<std::string>
-serializeBundle(bundle::Bundle message, absl::Span<const NamedBlob> blobs) {
+absl::StatusOr<std::string> serializeBundle(bundle::Bundle message,
+                                            absl::Span<const NamedBlob> blobs) {
   if (absl::Status status = checkBlobs(message, blobs); !status.ok())
     return status;
   if (message.header().major() == 0) {

@@ -20,17 +20,17 @@ struct NamedBlob {
 
 /// The bytes of a bundle file, laid out as bundle.proto says.
 ///
-/// `message.blobs` must be empty: offsets, sizes and SHA-256 are filled in here.
-/// A header whose major is 0 (unset) gets the schema's own major and minor.
-/// Equal arguments give equal bytes, on any machine.
+/// `message.blobs` must be empty: offsets, sizes and SHA-256 are filled in
+/// here. A header whose major is 0 (unset) gets the schema's own major and
+/// minor. Equal arguments give equal bytes, on any machine.
 ///
 /// What the message says is not judged here; `qwen35-verify` and every reader
 /// do that.
 ///
 /// Errors  InvalidArgument for a blob list in the message, an empty or repeated
 ///         blob name, an empty blob, or a message over 64 MiB.
-absl::StatusOr<std::string>
-serializeBundle(bundle::Bundle message, absl::Span<const NamedBlob> blobs);
+absl::StatusOr<std::string> serializeBundle(bundle::Bundle message,
+                                            absl::Span<const NamedBlob> blobs);
 
 /// Writes those bytes to `path`: into a temporary file beside it, synced, then
 /// renamed, so that a reader sees the old file or the new one, never a part.

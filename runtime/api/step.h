@@ -27,8 +27,8 @@ struct StepOptions {
   /// Fill arenas with 0xFF bytes (NaN in every float type, -1 in integers): all
   /// of them at creation, and act again before every program. For tests.
   bool poison = false;
-  bool profile = false;    // measure the time of every launch, see profile()
-  uint64_t maxBytes = 0;   // refuse larger plans; 0: what the machine has free
+  bool profile = false;  // measure the time of every launch, see profile()
+  uint64_t maxBytes = 0; // refuse larger plans; 0: what the machine has free
 };
 
 /// Time of one kind of kernel, summed over the runs since creation or reset.
@@ -66,8 +66,8 @@ struct StepMemory {
 /// Errors  Every function returns one sentence naming what was found and
 ///         expected. NotFound for an unknown name; InvalidArgument for a type
 ///         other than the buffer's and for what checkElfImage refuses;
-///         FailedPrecondition for a CPU without a feature that the kernels need;
-///         ResourceExhausted when the arenas do not fit.
+///         FailedPrecondition for a CPU without a feature that the kernels
+///         need; ResourceExhausted when the arenas do not fit.
 class Step {
 public:
   static absl::StatusOr<std::unique_ptr<Step>>

@@ -52,10 +52,10 @@ openContainer(absl::Span<const uint8_t> file) {
         BundleFormat::kMessageOffset, " bytes of header"));
   if (std::memcmp(file.data(), BundleFormat::kMagic,
                   sizeof(BundleFormat::kMagic)) != 0)
-    return absl::DataLossError(absl::StrCat(
-        "the file begins with ",
-        quoted(std::string(file.begin(), file.begin() + 8)),
-        ", but a bundle begins with 'Q35BNDL'"));
+    return absl::DataLossError(
+        absl::StrCat("the file begins with ",
+                     quoted(std::string(file.begin(), file.begin() + 8)),
+                     ", but a bundle begins with 'Q35BNDL'"));
   uint64_t version = littleEndian(file, BundleFormat::kVersionOffset, 4);
   if (version != BundleFormat::kContainer)
     return absl::UnimplementedError(
@@ -66,9 +66,9 @@ openContainer(absl::Span<const uint8_t> file) {
         "the header holds ", zero, " at byte 12, where a zero is expected"));
   uint64_t length = littleEndian(file, BundleFormat::kLengthOffset, 8);
   if (length > BundleFormat::kMaxMessage)
-    return absl::DataLossError(
-        absl::StrCat("the header gives the message ", length,
-                     " bytes, the most is ", BundleFormat::kMaxMessage));
+    return absl::DataLossError(absl::StrCat("the header gives the message ",
+                                            length, " bytes, the most is ",
+                                            BundleFormat::kMaxMessage));
   uint64_t present = file.size() - BundleFormat::kMessageOffset;
   if (length > present)
     return absl::DataLossError(
@@ -90,16 +90,14 @@ openContainer(absl::Span<const uint8_t> file) {
 /// reported as that and not as a broken one.
 absl::Status checkVersion(const bundle::Header &header) {
   if (header.major() != BundleFormat::kMajor)
-    return absl::UnimplementedError(
-        absl::StrCat("the bundle has schema version ", header.major(), ".",
-                     header.minor(), ", this reader knows version ",
-                     BundleFormat::kMajor, ".x"));
+    return absl::UnimplementedError(absl::StrCat(
+        "the bundle has schema version ", header.major(), ".", header.minor(),
+        ", this reader knows version ", BundleFormat::kMajor, ".x"));
   if (header.features_size() != 0)
-    return absl::UnimplementedError(
-        absl::StrCat("the bundle needs the feature ",
-                     quoted(header.features(0)),
-                     ", this reader knows no features beyond version ",
-                     BundleFormat::kMajor, ".", BundleFormat::kMinor));
+    return absl::UnimplementedError(absl::StrCat(
+        "the bundle needs the feature ", quoted(header.features(0)),
+        ", this reader knows no features beyond version ", BundleFormat::kMajor,
+        ".", BundleFormat::kMinor));
   return absl::OkStatus();
 }
 
@@ -123,28 +121,27 @@ absl::Status checkBlobs(absl::Span<const uint8_t> file,
     std::string who = absl::StrCat("blob ", i, " ", quoted(blob.name()));
     uint64_t expected = BundleFormat::pageAligned(end);
     if (blob.offset() != expected)
-      return absl::InvalidArgumentError(
-          absl::StrCat(who, " is said to begin at byte ", blob.offset(),
-                       ", but the page after what precedes it is at ",
-                       expected));
+      return absl::InvalidArgumentError(absl::StrCat(
+          who, " is said to begin at byte ", blob.offset(),
+          ", but the page after what precedes it is at ", expected));
     if (blob.size() == 0)
       return absl::InvalidArgumentError(absl::StrCat(who, " is empty"));
     if (expected > file.size() || blob.size() > file.size() - expected)
-      return absl::DataLossError(absl::StrCat(
-          who, " has ", blob.size(), " bytes from byte ", expected,
-          ", but the file ends after ", file.size(), " bytes"));
+      return absl::DataLossError(
+          absl::StrCat(who, " has ", blob.size(), " bytes from byte ", expected,
+                       ", but the file ends after ", file.size(), " bytes"));
     QWEN35_RETURN_IF_ERROR(checkGap(file, end, expected));
     std::string found = sha256(file.subspan(expected, blob.size()));
     if (found != blob.sha256())
-      return absl::DataLossError(
-          absl::StrCat(who, " has SHA-256 ", hex(found),
-                       ", but the message says ", hex(blob.sha256())));
+      return absl::DataLossError(absl::StrCat(who, " has SHA-256 ", hex(found),
+                                              ", but the message says ",
+                                              hex(blob.sha256())));
     end = expected + blob.size();
   }
   if (file.size() != end)
-    return absl::DataLossError(absl::StrCat(
-        "the file has ", file.size(), " bytes, but its contents end after ",
-        end));
+    return absl::DataLossError(
+        absl::StrCat("the file has ", file.size(),
+                     " bytes, but its contents end after ", end));
   return absl::OkStatus();
 }
 
@@ -170,9 +167,8 @@ absl::StatusOr<absl::Span<const uint8_t>> mapFile(const std::string &path) {
   }
   if (!S_ISREG(info.st_mode) || info.st_size == 0) {
     ::close(fd);
-    return absl::DataLossError(S_ISREG(info.st_mode)
-                                   ? "the file is empty"
-                                   : "not a regular file");
+    return absl::DataLossError(S_ISREG(info.st_mode) ? "the file is empty"
+                                                     : "not a regular file");
   }
   size_t size = static_cast<size_t>(info.st_size);
   void *data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
@@ -193,8 +189,8 @@ absl::Status readInto(absl::Span<const uint8_t> file, bundle::Bundle &plan,
     return absl::DataLossError(
         "the message is not a bundle: protobuf cannot parse it");
   QWEN35_RETURN_IF_ERROR(checkVersion(plan.header()));
-  QWEN35_RETURN_IF_ERROR(checkBlobs(
-      file, plan, BundleFormat::kMessageOffset + message->size()));
+  QWEN35_RETURN_IF_ERROR(
+      checkBlobs(file, plan, BundleFormat::kMessageOffset + message->size()));
   QWEN35_RETURN_IF_ERROR(validateBundle(plan));
   QWEN35_RETURN_IF_ERROR(checkPlan(plan));
   digest = hex(sha256(*message));
@@ -227,8 +223,7 @@ absl::StatusOr<std::shared_ptr<const BundleFile>>
 BundleFile::parse(absl::Span<const uint8_t> bytes) {
   std::shared_ptr<BundleFile> result(new BundleFile);
   result->bytes = bytes;
-  QWEN35_RETURN_IF_ERROR(
-      readInto(bytes, result->plan, result->messageDigest));
+  QWEN35_RETURN_IF_ERROR(readInto(bytes, result->plan, result->messageDigest));
   return result;
 }
 

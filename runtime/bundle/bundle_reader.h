@@ -16,21 +16,23 @@ namespace qwen35 {
 /// index, add and multiply what it says without checking again.
 ///
 /// Nothing in the file is trusted. Integrity comes first (container, lengths,
-/// SHA-256 of the message and of every blob), then bounds (validateBundle), then
-/// the plan (checkPlan). The kernels' ELF image is checked by checkElfImage
-/// (elf_image.h), since only who is about to load it has to care.
+/// SHA-256 of the message and of every blob), then bounds (validateBundle),
+/// then the plan (checkPlan). The kernels' ELF image is checked by
+/// checkElfImage (elf_image.h), since only who is about to load it has to care.
 ///
 /// The file is mapped, not copied: it must not be changed in place while a
 /// BundleFile refers to it. The writer never does (it renames).
 ///
 /// Errors  One sentence naming what was found and what was expected, as
-///         - NotFound, PermissionDenied or Unavailable: the file cannot be read,
+///         - NotFound, PermissionDenied or Unavailable: the file cannot be
+///         read,
 ///         - DataLoss: not a bundle, cut short, or a digest does not match,
 ///         - Unimplemented: written for another version or with features that
 ///           this reader does not know,
 ///         - InvalidArgument: a number, name or shape is out of bounds,
 ///         - FailedPrecondition: the plan reads bytes that nothing has written,
-///           or that another buffer has overwritten, or it writes what it may not.
+///           or that another buffer has overwritten, or it writes what it may
+///           not.
 class BundleFile {
 public:
   /// Maps and checks the file at `path`; every error begins with the path.
@@ -48,8 +50,8 @@ public:
   const bundle::Bundle &message() const { return plan; }
   /// Bytes of blob `index`, which must be below `message().blobs_size()`.
   absl::Span<const uint8_t> blob(uint32_t index) const;
-  /// SHA-256 of the message, 64 hex digits. The message holds the digests of the
-  /// blobs, so this names the whole file.
+  /// SHA-256 of the message, 64 hex digits. The message holds the digests of
+  /// the blobs, so this names the whole file.
   const std::string &digest() const { return messageDigest; }
   /// Size of the file in bytes.
   uint64_t size() const { return bytes.size(); }
@@ -72,13 +74,14 @@ absl::Status validateBundle(const bundle::Bundle &message);
 /// The message must have passed validateBundle. Refused are:
 ///
 /// - a read of bytes that another buffer has overwritten since this one was
-///   written, or that nothing has written: in this program for the act arena; in
-///   `begin` or this program elsewhere, except weights, optimizer moments, inputs
-///   and scalars, which the runtime fills;
+///   written, or that nothing has written: in this program for the act arena;
+///   in `begin` or this program elsewhere, except weights, optimizer moments,
+///   inputs and scalars, which the runtime fills;
 /// - a launch that writes a buffer overlapping another of its own;
 /// - a write to weights or moments outside `finish`, to gradients in `eval`, or
 ///   to inputs and scalars anywhere;
-/// - gradient sums that `begin` leaves unset; outputs that `finish` leaves unset.
+/// - gradient sums that `begin` leaves unset; outputs that `finish` leaves
+/// unset.
 absl::Status checkPlan(const bundle::Bundle &message);
 
 /// Bytes of one element; 0 for DTYPE_NONE and for values the schema has not.

@@ -8,7 +8,6 @@
 #include <cstring>
 #include <elf.h>
 #include <map>
-#include <optional>
 #include <set>
 #include <type_traits>
 #include <vector>
@@ -17,6 +16,7 @@ namespace qwen35 {
 namespace {
 
 constexpr uint64_t kMaxMemory = uint64_t(1) << 32; // of the loaded image
+constexpr uint64_t kPage = 4096;
 
 template <typename... Parts> absl::Status invalid(const Parts &...parts) {
   return absl::InvalidArgumentError(
@@ -57,8 +57,7 @@ private:
     ehdr = at<Elf64_Ehdr>(0);
     if (ehdr.e_ident[EI_CLASS] != ELFCLASS64 ||
         ehdr.e_ident[EI_DATA] != ELFDATA2LSB ||
-        ehdr.e_ident[EI_VERSION] != EV_CURRENT ||
-        ehdr.e_machine != EM_X86_64)
+        ehdr.e_ident[EI_VERSION] != EV_CURRENT || ehdr.e_machine != EM_X86_64)
       return invalid("is for machine ", ehdr.e_machine, ", class ",
                      int(ehdr.e_ident[EI_CLASS]), ", expected x86-64 (",
                      EM_X86_64, "), class ", ELFCLASS64);
@@ -67,8 +66,8 @@ private:
       return invalid("has OS ABI ", int(ehdr.e_ident[EI_OSABI]),
                      ", expected System V");
     if (ehdr.e_type != ET_DYN)
-      return invalid("is of type ", ehdr.e_type,
-                     ", expected a shared object (", ET_DYN, ")");
+      return invalid("is of type ", ehdr.e_type, ", expected a shared object (",
+                     ET_DYN, ")");
     if (ehdr.e_phentsize != sizeof(Elf64_Phdr) || ehdr.e_phnum == 0 ||
         ehdr.e_phnum > 64)
       return invalid("has ", ehdr.e_phnum, " program headers of ",
@@ -99,13 +98,13 @@ private:
           return invalid("asks for an executable stack");
         break;
       case PT_GNU_RELRO:
-        relro = segment;
-        break;
-      case PT_NULL:
       case PT_PHDR:
       case PT_NOTE:
       case PT_GNU_EH_FRAME:
       case PT_GNU_PROPERTY:
+        extras.push_back(segment);
+        break;
+      case PT_NULL:
         break;
       default:
         return invalid("has a segment of type ", segment.p_type,
@@ -118,12 +117,37 @@ private:
     if (!hasDynamic || loads.empty())
       return invalid("has ", loads.size(), " segments to load and ",
                      hasDynamic ? "a" : "no", " dynamic segment");
-    const Elf64_Phdr *holder = loadOf(dynamic.p_vaddr, dynamic.p_filesz);
-    if (!holder ||
-        dynamic.p_offset - holder->p_offset != dynamic.p_vaddr - holder->p_vaddr)
-      return invalid("has a dynamic segment outside its loaded ones");
-    if (relro && !memoryOf(relro->p_vaddr, relro->p_memsz, PF_W))
-      return invalid("protects memory outside its writable segments");
+    QWEN35_RETURN_IF_ERROR(backed("dynamic segment", dynamic));
+    // The loader adds its base address to the entries in place.
+    if (!memoryOf(dynamic.p_vaddr, dynamic.p_filesz, PF_W))
+      return invalid("has its dynamic segment in read-only memory");
+    for (const Elf64_Phdr &extra : extras)
+      if (extra.p_type == PT_GNU_RELRO) {
+        if (!memoryOf(extra.p_vaddr, extra.p_memsz, PF_W))
+          return invalid("protects memory outside its writable segments");
+      } else {
+        QWEN35_RETURN_IF_ERROR(
+            backed(absl::StrCat("segment of type ", extra.p_type), extra));
+        if (extra.p_type == PT_PHDR && extra.p_offset != ehdr.e_phoff)
+          return invalid("says that its program headers are at byte ",
+                         extra.p_offset, " and at byte ", ehdr.e_phoff);
+      }
+    return absl::OkStatus();
+  }
+
+  /// The loader reads these where they are mapped: that has to be the bytes
+  /// that are checked here.
+  absl::Status backed(const std::string &what, const Elf64_Phdr &segment) {
+    const Elf64_Phdr *load = loadOf(segment.p_vaddr, segment.p_filesz);
+    if (!load || segment.p_memsz != segment.p_filesz ||
+        segment.p_offset - load->p_offset != segment.p_vaddr - load->p_vaddr)
+      return invalid("has its ", what, " of ", segment.p_memsz,
+                     " bytes at address ", segment.p_vaddr,
+                     ", which is not where it is loaded");
+    if (segment.p_type == PT_PHDR &&
+        segment.p_filesz != ehdr.e_phnum * sizeof(Elf64_Phdr))
+      return invalid("has ", ehdr.e_phnum, " program headers in ",
+                     segment.p_filesz, " bytes");
     return absl::OkStatus();
   }
 
@@ -138,18 +162,22 @@ private:
                      " bytes of address space a bundle may take");
     if ((segment.p_flags & PF_W) && (segment.p_flags & PF_X))
       return invalid("has segment ", index, " both writable and executable");
+    if (!(segment.p_flags & PF_R))
+      return invalid("has segment ", index, ", which cannot be read");
     if (segment.p_align > (uint64_t(1) << 21) ||
         (segment.p_align & (segment.p_align - 1)) != 0 ||
-        segment.p_align < 4096 ||
+        segment.p_align < kPage ||
         (segment.p_vaddr - segment.p_offset) % segment.p_align != 0)
       return invalid("has segment ", index, " aligned to ", segment.p_align,
                      " bytes, expected a power of two from 4096 to 2 MiB that "
                      "its address and offset agree with");
-    // The loader takes the first and last as the extent of the whole image.
-    if (!loads.empty() &&
-        segment.p_vaddr < loads.back().p_vaddr + loads.back().p_memsz)
+    // The loader takes first and last as the extent of the image, and maps
+    // whole pages: one that two segments share would hold the second one's
+    // bytes only.
+    if (!loads.empty() && segment.p_vaddr / kPage * kPage <
+                              loads.back().p_vaddr + loads.back().p_memsz)
       return invalid("has segment ", index,
-                     " at or below the end of the one before");
+                     " on or below the last page of the one before");
     loads.push_back(segment);
     return absl::OkStatus();
   }
@@ -238,8 +266,9 @@ private:
   }
 
   static bool initialiser(int64_t tag) {
-    return tag == DT_INIT || tag == DT_INIT_ARRAY || tag == DT_PREINIT_ARRAY ||
-           tag == DT_FINI || tag == DT_FINI_ARRAY;
+    return tag == DT_INIT || tag == DT_INIT_ARRAY || tag == DT_INIT_ARRAYSZ ||
+           tag == DT_FINI || tag == DT_FINI_ARRAY || tag == DT_FINI_ARRAYSZ ||
+           tag == DT_PREINIT_ARRAY || tag == DT_PREINIT_ARRAYSZ;
   }
 
   absl::Status need(int64_t tag, const char *what, uint64_t &value) const {
@@ -275,21 +304,21 @@ private:
     return absl::OkStatus();
   }
 
-  /// The symbol table has no length of its own: the hash tables, which the loader
-  /// walks, say how many entries it has. Both are checked as far as it walks.
+  /// The symbol table has no length of its own: the hash tables, which the
+  /// loader walks, say how many entries it has. Both are checked as far as it
+  /// walks.
   absl::Status countSymbols() {
     uint64_t offset = 0;
     if (auto it = tags.find(DT_HASH); it != tags.end()) {
       QWEN35_RETURN_IF_ERROR(place("hash table", it->second, 8, offset));
       uint64_t buckets = at<uint32_t>(offset), chains = at<uint32_t>(offset, 1);
-      QWEN35_RETURN_IF_ERROR(place("hash table", it->second,
-                                   8 + 4 * (buckets + chains), offset));
+      QWEN35_RETURN_IF_ERROR(
+          place("hash table", it->second, 8 + 4 * (buckets + chains), offset));
       if (buckets == 0)
         return invalid("has a hash table without buckets");
       for (uint64_t i = 0; i < buckets + chains; ++i)
         if (uint32_t symbol = at<uint32_t>(offset, 2 + i); symbol >= chains)
-          return invalid("has symbol ", symbol, " in a hash table of ",
-                         chains);
+          return invalid("has symbol ", symbol, " in a hash table of ", chains);
       QWEN35_RETURN_IF_ERROR(checkChains(offset, buckets, chains));
       symbolCount = chains;
     }
@@ -342,8 +371,10 @@ private:
       if (symbol == 0)
         continue;
       if (symbol < first)
-        return invalid("has symbol ", symbol, " in a GNU hash table that "
-                       "begins at ", first);
+        return invalid("has symbol ", symbol,
+                       " in a GNU hash table that "
+                       "begins at ",
+                       first);
       if (symbol < count) // The chain's tail was walked from another bucket.
         return invalid("has overlapping chains in its GNU hash table");
       for (bool last = false; !last; ++symbol) {
@@ -372,6 +403,10 @@ private:
         type != STT_SECTION && type != STT_FILE)
       return invalid("has symbol ", quoted(name(symbol)), " of type ", type,
                      ", expected a function or data");
+    int binding = ELF64_ST_BIND(symbol.st_info);
+    if (binding != STB_LOCAL && binding != STB_GLOBAL && binding != STB_WEAK)
+      return invalid("has symbol ", quoted(name(symbol)), " of binding ",
+                     binding, ", expected local, global or weak");
     if (symbol.st_shndx == SHN_UNDEF) {
       static const std::set<std::string> kAllowed = {"memcpy", "memmove",
                                                      "memset"};
@@ -431,8 +466,8 @@ private:
     uint64_t offset = 0;
     QWEN35_RETURN_IF_ERROR(place(what, address, size, offset));
     if (size % sizeof(Elf64_Rela) != 0)
-      return invalid("has a ", what, " of ", size,
-                     " bytes, no multiple of ", sizeof(Elf64_Rela));
+      return invalid("has a ", what, " of ", size, " bytes, no multiple of ",
+                     sizeof(Elf64_Rela));
     for (uint64_t i = 0; i < size / sizeof(Elf64_Rela); ++i) {
       Elf64_Rela entry = at<Elf64_Rela>(offset, i);
       uint64_t type = ELF64_R_TYPE(entry.r_info);
@@ -441,15 +476,14 @@ private:
         return invalid("has a relocation of type ", type,
                        ", expected RELATIVE, GLOB_DAT, JUMP_SLOT or 64");
       if (ELF64_R_SYM(entry.r_info) >= symbolCount)
-        return invalid("has a relocation to symbol ",
-                       ELF64_R_SYM(entry.r_info), " of ", symbolCount);
+        return invalid("has a relocation to symbol ", ELF64_R_SYM(entry.r_info),
+                       " of ", symbolCount);
       if (type != R_X86_64_RELATIVE && ELF64_R_SYM(entry.r_info) == 0)
         return invalid("has a relocation to no symbol");
       if (!memoryOf(entry.r_offset, 8, PF_W))
         return invalid("relocates address ", entry.r_offset,
                        ", outside its writable segments");
-      if (loadOf(dynamic.p_vaddr, dynamic.p_filesz) &&
-          entry.r_offset + 8 > dynamic.p_vaddr &&
+      if (entry.r_offset + 8 > dynamic.p_vaddr &&
           entry.r_offset < dynamic.p_vaddr + dynamic.p_filesz)
         return invalid("relocates its own dynamic table");
     }
@@ -466,7 +500,8 @@ private:
                      size / sizeof(Elf64_Rela));
     for (uint64_t i = 0; i < count; ++i)
       if (ELF64_R_TYPE(at<Elf64_Rela>(offset, i).r_info) != R_X86_64_RELATIVE)
-        return invalid("counts relocation ", i, " as relative, which it is not");
+        return invalid("counts relocation ", i,
+                       " as relative, which it is not");
     return absl::OkStatus();
   }
 
@@ -487,7 +522,7 @@ private:
   Elf64_Ehdr ehdr = {};
   std::vector<Elf64_Phdr> loads;
   Elf64_Phdr dynamic = {};
-  std::optional<Elf64_Phdr> relro;
+  std::vector<Elf64_Phdr> extras; // inside the loaded segments
   std::map<int64_t, uint64_t> tags;
   uint64_t strings = 0, stringBytes = 0;
   uint64_t symbols = 0, symbolCount = 0;

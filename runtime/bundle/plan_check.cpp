@@ -29,8 +29,7 @@ public:
         ranges.erase(before);
       }
     }
-    if (it != ranges.end() && it->first == end &&
-        it->second.buffer == buffer) {
+    if (it != ranges.end() && it->first == end && it->second.buffer == buffer) {
       end = it->second.end;
       it = ranges.erase(it);
     }
@@ -88,8 +87,8 @@ struct Access {
   bool write;
 };
 
-/// The two furthest ends of ranges seen so far, of two different buffers: enough
-/// to tell whether any buffer but a given one reaches past a byte.
+/// The two furthest ends of ranges seen so far, of two different buffers:
+/// enough to tell whether any buffer but a given one reaches past a byte.
 class Furthest {
 public:
   void add(uint64_t end, uint32_t buffer) {
@@ -122,8 +121,7 @@ public:
   explicit PlanChecker(const bundle::Bundle &plan)
       : plan(plan), roles(plan.buffers_size(), Role::Plain) {
     for (const bundle::Param &param : plan.params()) {
-      roles[param.weight()] = roles[param.m()] = roles[param.v()] =
-          Role::State;
+      roles[param.weight()] = roles[param.m()] = roles[param.v()] = Role::State;
       roles[param.grad()] = Role::Gradient;
     }
     for (const auto *list : {&plan.io().inputs(), &plan.io().scalars()})
@@ -245,8 +243,7 @@ private:
                         launch.tag().empty()
                             ? std::string()
                             : absl::StrCat(quoted(launch.tag()), ", "),
-                        "kernel ", plan.kernels(launch.kernel()).symbol(),
-                        ")");
+                        "kernel ", plan.kernels(launch.kernel()).symbol(), ")");
   }
 
   /// The last entry before `index` that wrote byte `at` of an arena.
@@ -263,14 +260,14 @@ private:
   }
 
   absl::Status read(int index, Access access) {
-    Owners::Foreign foreign = owners[access.arena].foreign(
-        access.begin, access.end, access.buffer);
+    Owners::Foreign foreign =
+        owners[access.arena].foreign(access.begin, access.end, access.buffer);
     if (!foreign.any)
       return absl::OkStatus();
     const bundle::Buffer &buffer = plan.buffers(access.buffer);
-    std::string what = absl::StrCat(
-        describe(index), " reads buffer ", quoted(buffer.name()),
-        ", but its byte ", foreign.at - buffer.offset());
+    std::string what =
+        absl::StrCat(describe(index), " reads buffer ", quoted(buffer.name()),
+                     ", but its byte ", foreign.at - buffer.offset());
     if (foreign.owner != kNobody)
       return failed(what, " was overwritten through buffer ",
                     quoted(plan.buffers(foreign.owner).name()), " by ",
@@ -341,9 +338,9 @@ private:
   int act = -1;            // index of the act arena
 
   const bundle::Program *current = nullptr;
-  std::vector<Owners> owners;    // by arena
-  std::vector<Access> accesses;  // of the entry at hand
-  std::set<uint32_t> written;    // buffers written by the current program
+  std::vector<Owners> owners;   // by arena
+  std::vector<Access> accesses; // of the entry at hand
+  std::set<uint32_t> written;   // buffers written by the current program
 };
 
 } // namespace

@@ -16,8 +16,9 @@
 namespace qwen35 {
 namespace {
 
-// Caps on single numbers. Each is far above what the largest model needs and far
-// below where sums of a few of them, or a 32-bit count of elements, overflow.
+// Caps on single numbers. Each is far above what the largest model needs and
+// far below where sums of a few of them, or a 32-bit count of elements,
+// overflow.
 constexpr uint64_t kMaxArenaBytes = uint64_t(1) << 46;
 constexpr uint64_t kMaxAlign = uint64_t(2) << 20; // what the runtime gives
 constexpr int kMaxRank = 8;
@@ -80,8 +81,7 @@ private:
     std::set<std::string> seen;
     for (const auto &entry : field)
       if (entry.name().empty())
-        return invalid("one of the ", field.size(), " ", kind,
-                       "s has no name");
+        return invalid("one of the ", field.size(), " ", kind, "s has no name");
       else if (entry.name().size() > kMaxName)
         return invalid(kind, " ", quoted(entry.name()), " has a name of ",
                        entry.name().size(), " bytes, the most is ", kMaxName);
@@ -114,9 +114,9 @@ private:
     static const std::set<std::string> kLevels = {"x86-64", "x86-64-v2",
                                                   "x86-64-v3", "x86-64-v4"};
     if (!kLevels.count(target.cpu()))
-      return absl::UnimplementedError(absl::StrCat(
-          "the target's CPU is ", quoted(target.cpu()), ", expected one of ",
-          absl::StrJoin(kLevels, ", ")));
+      return absl::UnimplementedError(
+          absl::StrCat("the target's CPU is ", quoted(target.cpu()),
+                       ", expected one of ", absl::StrJoin(kLevels, ", ")));
     if (target.blob() >= static_cast<uint32_t>(plan.blobs_size()))
       return invalid("the target's code is blob ", target.blob(),
                      ", but there are ", plan.blobs_size(), " blobs");
@@ -155,8 +155,7 @@ private:
                        " bytes, the most is ", kMaxArenaBytes);
       if (arena.align() == 0 || (arena.align() & (arena.align() - 1)) != 0 ||
           arena.align() > kMaxAlign)
-        return invalid("arena ", arena.name(), " is aligned to ",
-                       arena.align(),
+        return invalid("arena ", arena.name(), " is aligned to ", arena.align(),
                        " bytes, expected a power of two of at most ",
                        kMaxAlign);
       if (arena.name() == "act")
@@ -242,8 +241,8 @@ private:
     for (size_t i = 1; i < order.size(); ++i) {
       const bundle::Buffer &a = *order[i - 1], &b = *order[i];
       if (a.arena() == b.arena() && a.offset() + a.bytes() > b.offset())
-        return invalid("buffers ", quoted(a.name()), " and ",
-                       quoted(b.name()), " share bytes of arena ",
+        return invalid("buffers ", quoted(a.name()), " and ", quoted(b.name()),
+                       " share bytes of arena ",
                        plan.arenas(static_cast<int>(a.arena())).name(),
                        ", where every buffer lives for the whole run");
     }
@@ -266,15 +265,14 @@ private:
     return absl::OkStatus();
   }
 
-  absl::Status claimTyped(const std::string &role, uint32_t index,
-                          bundle::DType dtype,
-                          const google::protobuf::RepeatedField<int64_t> &shape) {
+  absl::Status
+  claimTyped(const std::string &role, uint32_t index, bundle::DType dtype,
+             const google::protobuf::RepeatedField<int64_t> &shape) {
     QWEN35_RETURN_IF_ERROR(claim(role, index));
     const bundle::Buffer &buffer = plan.buffers(static_cast<int>(index));
-    bool same =
-        std::equal(shape.begin(), shape.end(), buffer.shape().begin(),
-                   buffer.shape().end()) &&
-        (shape.size() != 0 || buffer.bytes() == dtypeBytes(dtype));
+    bool same = std::equal(shape.begin(), shape.end(), buffer.shape().begin(),
+                           buffer.shape().end()) &&
+                (shape.size() != 0 || buffer.bytes() == dtypeBytes(dtype));
     if (buffer.dtype() != dtype || !same)
       return invalid(role, " is buffer ", quoted(buffer.name()), " with ",
                      dtypeName(buffer.dtype()), shapeText(buffer.shape()),
@@ -289,10 +287,9 @@ private:
       absl::StatusOr<uint64_t> count = elements(param.shape());
       if (!count.ok())
         return invalid(who, " has ", count.status().message());
-      for (auto [role, index] : {std::pair("weight", param.weight()),
-                                 std::pair("m", param.m()),
-                                 std::pair("v", param.v()),
-                                 std::pair("gradient", param.grad())})
+      for (auto [role, index] :
+           {std::pair("weight", param.weight()), std::pair("m", param.m()),
+            std::pair("v", param.v()), std::pair("gradient", param.grad())})
         QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat(role, " of ", who),
                                           index, bundle::F32, param.shape()));
       parameters += *count; // each is at most the bytes of a buffer
@@ -331,8 +328,9 @@ private:
     return absl::OkStatus();
   }
 
-  /// Checks one list of the IoSignature: known names only (what the runtime does
-  /// not know it would leave unset), each once, none missing but the optional.
+  /// Checks one list of the IoSignature: known names only (what the runtime
+  /// does not know it would leave unset), each once, none missing but the
+  /// optional.
   absl::Status
   ioList(const char *kind,
          const google::protobuf::RepeatedPtrField<bundle::IoBuffer> &list,
@@ -367,8 +365,8 @@ private:
                      kMaxTokens);
     if (io.max_docs() < 1 || io.max_docs() > io.tokens() + 1)
       return invalid("a row has at most ", io.max_docs(),
-                     " documents, expected 1 to ", io.tokens() + 1,
-                     " for its ", io.tokens(), " tokens");
+                     " documents, expected 1 to ", io.tokens() + 1, " for its ",
+                     io.tokens(), " tokens");
     SeqTable table{io.tokens(), io.max_docs()};
     QWEN35_RETURN_IF_ERROR(ioList("input", io.inputs(),
                                   {"ids", "labels", "seq"}, {}, bundle::I32,

@@ -6,14 +6,17 @@
 namespace qwen35 {
 namespace {
 
-/// Which message the scanner is in, as far as its fields matter: only those that
-/// hold messages with repeated fields of their own are entered.
+/// Which message the scanner is in, as far as its fields matter: only those
+/// that hold messages with repeated fields of their own are entered.
 enum class Level { Bundle, Io, Program, Entry, Launch, Leaf, Opaque };
 
 Level child(Level level, uint64_t field) {
   switch (level) {
   case Level::Bundle:
-    return field == 9 ? Level::Io : field == 10 ? Level::Program : Level::Leaf;
+    return field == 9    ? Level::Io
+           : field == 10 ? Level::Program
+           : field <= 12 ? Level::Leaf
+                         : Level::Opaque; // of a later minor version
   case Level::Program:
     return field == 2 ? Level::Entry : Level::Opaque;
   case Level::Entry:
@@ -57,13 +60,12 @@ public:
         break;
       }
       case 2: {
-        if (!varint(at, end, value) ||
-            value > static_cast<uint64_t>(end - at))
+        if (!varint(at, end, value) || value > static_cast<uint64_t>(end - at))
           return malformed(at);
         if (++records > maxRecords)
-          return absl::InvalidArgumentError(
-              absl::StrCat("the message holds more than ", maxRecords,
-                           " strings and submessages, the most a reader takes"));
+          return absl::InvalidArgumentError(absl::StrCat(
+              "the message holds more than ", maxRecords,
+              " strings and submessages, the most a reader takes"));
         if (Level next = child(level, tag >> 3); next != Level::Opaque)
           QWEN35_RETURN_IF_ERROR(scan(at, at + value, next));
         at += value;

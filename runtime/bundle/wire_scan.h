@@ -8,10 +8,11 @@
 
 namespace qwen35 {
 
-/// Bounds the memory that parsing `message` as a Bundle can take, before protobuf
-/// allocates any of it: an empty submessage has two bytes in the file and about a
-/// hundred in memory, so a file of 64 MiB could ask for gigabytes. Refuses plan
-/// entries of unknown kinds too, since protobuf-lite hides unknown fields.
+/// Bounds the memory that parsing `message` as a Bundle can take, before
+/// protobuf allocates any of it: an empty submessage has two bytes in the file
+/// and about a hundred in memory, so a file of 64 MiB could ask for gigabytes.
+/// Refuses plan entries of unknown kinds too, since protobuf-lite hides unknown
+/// fields.
 ///
 /// Errors  DataLoss for bytes that are no protobuf or hold groups (proto3 has
 ///         none); InvalidArgument for more than `maxRecords` strings and

@@ -1,0 +1,51 @@
+#ifndef QWEN35_TEST_UNIT_BUNDLE_TINY_BUNDLE_H
+#define QWEN35_TEST_UNIT_BUNDLE_TINY_BUNDLE_H
+
+#include "absl/types/span.h"
+#include "runtime/schema/bundle.pb.h"
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace qwen35 {
+
+/// A complete bundle that trains one parameter, w[256], to predict each token's
+/// label from its id: loss = sum over tokens of (w[id] - label)^2 / 2 *
+/// inv_count, plain gradient descent. It has every part of a real one, made
+/// without the compiler: four programs, an act arena whose `partial` reuses the
+/// bytes of `error`, and kernels compiled from tiny_kernels.c.
+bundle::Bundle tinyMessage();
+
+/// The bytes of a file in the folder of the compiled kernels:
+/// "tiny_kernels.so", and, each with one thing that is refused,
+/// "tiny_import.so", "tiny_thread_local.so", "tiny_constructor.so",
+/// "tiny_ifunc.so", "tiny_needed.so", "tiny_execstack.so" and "tiny_program".
+std::vector<uint8_t> tinyKernels(const std::string &file = "tiny_kernels.so");
+
+/// The bundle file, after `change` has been applied to the message.
+std::string
+tinyBundle(const std::function<void(bundle::Bundle &)> &change = nullptr);
+
+/// The index of a buffer, program or kernel by name; aborts if there is none.
+uint32_t bufferIndex(const bundle::Bundle &message, const std::string &name);
+bundle::Program *program(bundle::Bundle &message, const std::string &name);
+/// The first launch of `kernel` in `program`.
+bundle::Launch *launch(bundle::Bundle &message, const std::string &program,
+                       const std::string &kernel);
+
+inline absl::Span<const uint8_t> asBytes(const std::string &text) {
+  return absl::MakeConstSpan(reinterpret_cast<const uint8_t *>(text.data()),
+                             text.size());
+}
+
+/// A file with its message replaced and the digest made right again, so that
+/// what follows the digest is put to the test.
+std::string withMessage(const std::string &file, const std::string &message);
+/// The message's bytes of a bundle file.
+std::string messageOf(const std::string &file);
+
+} // namespace qwen35
+
+#endif // QWEN35_TEST_UNIT_BUNDLE_TINY_BUNDLE_H
