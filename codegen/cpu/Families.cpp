@@ -9,6 +9,7 @@ void registerAllKernels() {
   static std::once_flag once;
   std::call_once(once, [] {
     registerMatmulKernels();
+    registerConvKernels();
     registerNormKernels();
   });
 }

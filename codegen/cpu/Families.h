@@ -5,6 +5,7 @@ namespace qwen35::codegen::cpu {
 
 /// One function per file of kernel families; called by registerAllKernels.
 void registerMatmulKernels();
+void registerConvKernels();
 void registerNormKernels();
 
 } // namespace qwen35::codegen::cpu
