@@ -78,6 +78,9 @@ void tiny_norm_partial(void *const *args, int64_t task) {
   double sum = 0;
   for (int64_t i = task * kBlock; i < (task + 1) * kBlock; ++i)
     sum += (double)grad[i] * grad[i];
+#ifdef TINY_OTHER /* told apart from the usual one by its result */
+  sum = -1;
+#endif
   partial[task] = sum;
 }
 
