@@ -7,7 +7,7 @@
 
 namespace qwen35::reference {
 
-Checks &Checks::fail(std::string message) {
+Checks &Checks::fail(absl::string_view message) {
   if (first.ok())
     first = absl::InvalidArgumentError(absl::StrCat(op, ": ", message));
   return *this;
@@ -79,7 +79,7 @@ Checks &Checks::range(absl::string_view name, int64_t value, int64_t lowest,
 }
 
 Checks &Checks::require(bool condition, absl::string_view message) {
-  return ok() && !condition ? fail(std::string(message)) : *this;
+  return ok() && !condition ? fail(message) : *this;
 }
 
 Checks &Checks::ids(absl::string_view name, absl::Span<const int32_t> values,

@@ -86,7 +86,7 @@ public:
   Checks &documents(const SeqTable &shape, absl::Span<const int32_t> table);
 
 private:
-  Checks &fail(std::string message);
+  Checks &fail(absl::string_view message);
   void failNotPositive(absl::string_view name, size_t index, double value);
 
   absl::string_view op;

@@ -21,7 +21,7 @@
 
 namespace qwen35::reference {
 
-/// What a chunk needs that no state enters: the meaning of `qwen35.gdn_prep`.
+/// What a chunk needs that no state enters: the meaning of `qkern.gdn_prep`.
 ///
 ///     qn = q * qr, qr = 1 / sqrt(sum of q^2 + eps); kn, kr likewise
 ///     gamma[i] = sum of g over rows 0 to i of the chunk
@@ -45,7 +45,7 @@ absl::Status gdnPrep(absl::Span<const Real> q, absl::Span<const Real> k,
                      absl::Span<Real> kr, absl::Span<Real> gamma,
                      absl::Span<Real> tinv);
 
-/// States through each document: the meaning of `qwen35.gdn_scan`.
+/// States through each document: the meaning of `qkern.gdn_scan`.
 ///
 ///     V' = tinv (b (V - eta (K S)))
 ///     S  <- e^gamma[n-1] S + K^T (rho V')      from S = 0 at a document's
@@ -66,7 +66,7 @@ absl::Status gdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
                      absl::Span<const int32_t> seq, const DeltaDims &dims,
                      absl::Span<Real> states, absl::Span<Real> vnew);
 
-/// Outputs of each chunk by itself: the meaning of `qwen35.gdn_out`.
+/// Outputs of each chunk by itself: the meaning of `qkern.gdn_out`.
 ///
 ///     o = scale * (eta (Q S) + (Q K^T * Gamma) V')
 ///
@@ -83,7 +83,7 @@ absl::Status gdnOut(absl::Span<const Real> qn, absl::Span<const Real> kn,
                     double scale, absl::Span<Real> o);
 
 /// State gradients back through each document: the meaning of
-/// `qwen35.gdn_scan_bwd`. With P = scale * Q K^T * Gamma:
+/// `qkern.gdn_scan_bwd`. With P = scale * Q K^T * Gamma:
 ///
 ///     Z  = tinv^T (rho (K D) + P^T dO)
 ///     D  <- e^gamma[n-1] D - K^T (eta b Z) + Q^T (scale eta dO)
@@ -107,7 +107,7 @@ absl::Status gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
                         double scale, absl::Span<Real> dstates,
                         absl::Span<Real> z);
 
-/// Gradients of each chunk by itself: the meaning of `qwen35.gdn_local_bwd`,
+/// Gradients of each chunk by itself: the meaning of `qkern.gdn_local_bwd`,
 /// the table of KERNELS.md 2.2, then the L2 norms backward.
 ///
 /// Shapes  qn, kn, dq, dk: [tokens, keyHeads, keyDim]; qr, kr: [tokens,
