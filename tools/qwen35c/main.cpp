@@ -1,0 +1,101 @@
+// qwen35c: compiles a Qwen3.5 training step ahead of time into one file.
+
+#include "runtime/recipe/recipe.h"
+#include "tools/qwen35c/Driver.h"
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace {
+
+int fail(const absl::Status &status) {
+  std::fprintf(stderr, "qwen35c: %s\n",
+               std::string(status.message()).c_str());
+  return 1;
+}
+
+} // namespace
+
+int main(int argc, char **argv) {
+  qwen35::CompileRequest request;
+  std::string target = "cpu", recipeFile;
+  std::vector<std::string> sets;
+  int64_t tokens = 0, maxDocs = 0;
+
+  CLI::App app{"Compiles a Qwen3.5 training step (forward, backward, clip, "
+               "AdamW) into a bundle that qwen35-run executes."};
+  app.add_option("model", request.model,
+                 "Preset (debug, debug-moe, 0.8b, 2b, 4b, 9b, 27b, 35b-a3b, "
+                 "122b-a10b, 397b-a17b), config.json, or Hugging Face folder")
+      ->required();
+  app.add_option("--target", target, "What to compile for: cpu")
+      ->capture_default_str();
+  app.add_option("--cpu", request.cpu,
+                 "Instruction set of the cpu target: x86-64-v3 (AVX2), "
+                 "x86-64-v4 (AVX-512), native, or an LLVM name")
+      ->default_str("x86-64-v3");
+  CLI::Option *tokensFlag =
+      app.add_option("--tokens", tokens, "Slots of a packed row (data.tokens)");
+  CLI::Option *docsFlag = app.add_option(
+      "--max-docs", maxDocs, "Documents a row may hold (data.max_docs)");
+  app.add_option("--recipe", recipeFile, "TOML file of settings");
+  app.add_option("--set", sets,
+                 "section.key=value: one setting; wins over --recipe")
+      ->expected(1)
+      ->take_all();
+  CLI::Option *output =
+      app.add_option("-o,--output", request.output, "Bundle to write");
+  app.add_option("--dump-ir", request.dumpIr,
+                 "Folder for the IR of every stage, S0 to S6");
+  app.add_flag("--dry-run", request.dryRun,
+               "Go as far as the memory plan; print recipe, parameters and "
+               "plan; write nothing");
+  app.add_flag("-q,--quiet", request.quiet, "No progress lines");
+  std::string keys = "Settings (--set, --recipe), with their defaults:\n";
+  for (const qwen35::RecipeKeyInfo &key : qwen35::recipeKeys())
+    if (key.baked)
+      keys += "  " + key.name + " = " + key.defaultValue + "   " + key.help +
+              "\n";
+  app.footer(keys);
+  CLI11_PARSE(app, argc, argv);
+
+  if (request.cpu.empty())
+    request.cpu = "x86-64-v3";
+  if (target != "cpu") {
+    std::fprintf(stderr,
+                 "qwen35c: --target is \"%s\", expected cpu (the only target "
+                 "of this build)\n",
+                 target.c_str());
+    return 1;
+  }
+  if (request.dryRun == (output->count() > 0)) {
+    std::fprintf(stderr, "qwen35c: expected either -o FILE or --dry-run\n");
+    return 1;
+  }
+  if (!recipeFile.empty())
+    if (absl::Status read = applyRecipeFile(recipeFile, request.recipe);
+        !read.ok())
+      return fail(read);
+  for (const std::string &assignment : sets)
+    if (absl::Status set = applyRecipeSet(assignment, request.recipe);
+        !set.ok())
+      return fail(set);
+  if (tokensFlag->count() > 0)
+    if (absl::Status set =
+            applyRecipeSet("data.tokens=" + std::to_string(tokens),
+                           request.recipe, "--tokens");
+        !set.ok())
+      return fail(set);
+  if (docsFlag->count() > 0)
+    if (absl::Status set =
+            applyRecipeSet("data.max_docs=" + std::to_string(maxDocs),
+                           request.recipe, "--max-docs");
+        !set.ok())
+      return fail(set);
+  if (absl::Status valid = validateRecipe(request.recipe); !valid.ok())
+    return fail(valid);
+  return qwen35::compile(request);
+}
