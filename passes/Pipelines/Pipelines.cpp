@@ -1,8 +1,10 @@
 #include "passes/Pipelines/Pipelines.h"
 
 #include "passes/Autodiff/Passes.h"
+#include "passes/Fusion/Passes.h"
 #include "passes/Kernels/Passes.h"
 #include "passes/Memory/Passes.h"
+#include "passes/Verify/Passes.h"
 
 #include "mlir/Pass/PassRegistry.h"
 #include "mlir/Transforms/Passes.h"
@@ -14,6 +16,7 @@ namespace qwen35 {
 void buildModelPipeline(OpPassManager &pm) {
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
+  pm.addPass(createVerifyS0());
 }
 
 void buildAutodiffPipeline(OpPassManager &pm,
@@ -28,6 +31,16 @@ void buildAutodiffPipeline(OpPassManager &pm,
   pm.addPass(createOptimizer(optimizer));
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
+  pm.addPass(createVerifyS1());
+}
+
+void buildSchedulePipeline(OpPassManager &pm,
+                           const SchedulePipelineOptions &options) {
+  RematOptions remat;
+  remat.policy = options.remat;
+  OpPassManager &functions = pm.nest<func::FuncOp>();
+  functions.addPass(createRemat(remat));
+  functions.addPass(createCanonicalizerPass()); // what is only recomputed
 }
 
 void buildKernelsPipeline(OpPassManager &pm,
@@ -38,20 +51,29 @@ void buildKernelsPipeline(OpPassManager &pm,
   ToKernelsOptions kernels;
   kernels.target = options.target;
   functions.addPass(createToKernels(kernels));
+  pm.addPass(createVerifyS5());
 }
 
-void buildPlanPipeline(OpPassManager &pm) { pm.addPass(createPlanMemory()); }
+void buildPlanPipeline(OpPassManager &pm) {
+  pm.addPass(createPlanMemory());
+  pm.addPass(createVerifyS6());
+}
 
 void registerAllPasses() {
   registerAutodiffPasses();
+  registerFusionPasses();
   registerKernelPasses();
   registerMemoryPasses();
+  registerVerifyPasses();
   PassPipelineRegistration<>("qwen35-pipeline-model",
                              "Bring S0 into canonical form",
                              buildModelPipeline);
   PassPipelineRegistration<AutodiffPipelineOptions>(
       "qwen35-pipeline-autodiff", "S0 to S1: gradients and optimizer",
       buildAutodiffPipeline);
+  PassPipelineRegistration<SchedulePipelineOptions>(
+      "qwen35-pipeline-schedule", "S1 to S4: rematerialization",
+      buildSchedulePipeline);
   PassPipelineRegistration<KernelsPipelineOptions>(
       "qwen35-pipeline-kernels", "S4 to S5: kernel launches",
       buildKernelsPipeline);

@@ -23,6 +23,13 @@ struct AutodiffPipelineOptions
                           llvm::cl::init(1.0)};
 };
 
+struct SchedulePipelineOptions
+    : mlir::PassPipelineOptions<SchedulePipelineOptions> {
+  Option<std::string> remat{*this, "remat",
+                            llvm::cl::desc("none, selective or full"),
+                            llvm::cl::init("none")};
+};
+
 struct KernelsPipelineOptions
     : mlir::PassPipelineOptions<KernelsPipelineOptions> {
   Option<std::string> target{*this, "target", llvm::cl::desc("cpu"),
@@ -34,6 +41,9 @@ void buildModelPipeline(mlir::OpPassManager &pm);
 /// S0 to S1.
 void buildAutodiffPipeline(mlir::OpPassManager &pm,
                            const AutodiffPipelineOptions &options);
+/// S1 to S4.
+void buildSchedulePipeline(mlir::OpPassManager &pm,
+                           const SchedulePipelineOptions &options);
 /// S4 to S5.
 void buildKernelsPipeline(mlir::OpPassManager &pm,
                           const KernelsPipelineOptions &options);

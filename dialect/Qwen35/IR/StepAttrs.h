@@ -15,6 +15,9 @@ inline constexpr llvm::StringLiteral kInitAttr = "qwen35.init";
 inline constexpr llvm::StringLiteral kDecayAttr = "qwen35.decay";
 inline constexpr llvm::StringLiteral kFileDtypeAttr = "qwen35.file_dtype";
 
+// Of ops that recompute a forward value in backward: equal ops without it are not equal.
+inline constexpr llvm::StringLiteral kRecomputeAttr = "qwen35.recompute";
+
 } // namespace qwen35
 
 #endif // QWEN35_DIALECT_QWEN35_IR_STEPATTRS_H

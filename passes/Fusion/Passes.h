@@ -1,0 +1,19 @@
+#ifndef QWEN35_PASSES_FUSION_PASSES_H
+#define QWEN35_PASSES_FUSION_PASSES_H
+
+#include "dialect/QKern/IR/QKernDialect.h"
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Pass/Pass.h"
+
+#include <memory>
+
+namespace qwen35 {
+
+#define GEN_PASS_DECL
+#define GEN_PASS_REGISTRATION
+#include "passes/Fusion/Passes.h.inc"
+
+} // namespace qwen35
+
+#endif // QWEN35_PASSES_FUSION_PASSES_H

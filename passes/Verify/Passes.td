@@ -1,0 +1,31 @@
+#ifndef QWEN35_PASSES_VERIFY_PASSES_TD
+#define QWEN35_PASSES_VERIFY_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+class StageVerifier<string stage, string promise> : Pass<"qwen35-verify-" # stage, "mlir::ModuleOp"> {
+  let summary = "Check what stage " # stage # " promises";
+  let description = promise # [{
+
+    - **Stage.** The end of the stage it is named after; changes nothing.
+    - **Leaves alone.** Everything.
+    - **Numerics.** None.
+  }];
+}
+
+def VerifyS0 : StageVerifier<"s0", [{
+    One function `@model` of `qwen35` forward ops, batch arguments and scalar losses named as docs/stages.md says.
+  }]>;
+def VerifyS1 : StageVerifier<"s1", [{
+    The functions `@eval`, `@accumulate` and `@finish` of `qwen35` ops without parameters; every argument has a role and
+    a name, every result either overwrites an argument of its type or has a name.
+  }]>;
+def VerifyS5 : StageVerifier<"s5", [{
+    Only `qkern.dispatch` and `qkern.view` between a function's arguments and its return; no document-table types.
+  }]>;
+def VerifyS6 : StageVerifier<"s6", [{
+    Only `qplan` ops; every symbol they name exists; buffers lie inside their arenas on the arena's alignment; launches
+    stay inside their buffers.
+  }]>;
+
+#endif

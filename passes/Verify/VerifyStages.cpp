@@ -1,0 +1,225 @@
+#include "dialect/Qwen35/IR/StepAttrs.h"
+#include "passes/Verify/Passes.h"
+
+#include "llvm/ADT/StringMap.h"
+
+using namespace mlir;
+
+namespace qwen35 {
+
+#define GEN_PASS_DEF_VERIFYS0
+#define GEN_PASS_DEF_VERIFYS1
+#define GEN_PASS_DEF_VERIFYS5
+#define GEN_PASS_DEF_VERIFYS6
+#include "passes/Verify/Passes.h.inc"
+
+namespace {
+
+/// Reports an op that the stage must not have, and the pass that removes it.
+LogicalResult unexpected(Operation *op, StringRef stage, StringRef remover) {
+  InFlightDiagnostic error = op->emitError()
+                             << "'" << op->getName() << "' in stage " << stage;
+  if (!remover.empty())
+    error.attachNote() << remover << " should have removed it";
+  return error;
+}
+
+StringRef nameOf(func::FuncOp function, unsigned argument, StringRef attr) {
+  auto value = function.getArgAttrOfType<StringAttr>(argument, attr);
+  return value ? value.getValue() : "";
+}
+
+struct VerifyS0 : impl::VerifyS0Base<VerifyS0> {
+  void runOnOperation() override {
+    if (failed(check()))
+      signalPassFailure();
+  }
+
+  LogicalResult check() {
+    for (Operation &op : getOperation().getOps())
+      if (!isa<func::FuncOp>(op) ||
+          cast<func::FuncOp>(op).getName() != "model")
+        return unexpected(&op, "S0", "");
+    auto model = getOperation().lookupSymbol<func::FuncOp>("model");
+    if (!model)
+      return getOperation().emitError("has no function @model");
+    constexpr StringLiteral arguments[] = {"ids", "labels", "seq", "inv_count",
+                                           "aux_scale"};
+    if (model.getNumArguments() != std::size(arguments))
+      return model.emitError("has ")
+             << model.getNumArguments() << " arguments, expected "
+             << std::size(arguments) << ": ids, labels, seq, inv_count, "
+             << "aux_scale";
+    for (auto [i, name] : llvm::enumerate(arguments))
+      if (nameOf(model, i, kNameAttr) != name)
+        return model.emitError("argument ")
+               << i << " is named \"" << nameOf(model, i, kNameAttr)
+               << "\", expected \"" << name << "\"";
+    if (model.getNumResults() == 0)
+      return model.emitError("returns no loss");
+    for (unsigned i = 0; i < model.getNumResults(); ++i) {
+      auto type = dyn_cast<RankedTensorType>(model.getResultTypes()[i]);
+      if (!type || type.getRank() != 0 ||
+          !model.getResultAttrOfType<StringAttr>(i, kNameAttr))
+        return model.emitError("result ")
+               << i << " is " << model.getResultTypes()[i]
+               << ", expected a scalar with the attribute " << kNameAttr;
+    }
+    for (Operation &op : model.getBody().front().without_terminator())
+      if (op.getName().getDialectNamespace() != "qwen35" ||
+          op.getName().getStringRef().ends_with("_bwd") ||
+          isa<LmLossGradOp, AdamWOp, NormSqOp, ClipFactorOp, MatmulOp>(op))
+        return unexpected(&op, "S0", "");
+    return success();
+  }
+};
+
+struct VerifyS1 : impl::VerifyS1Base<VerifyS1> {
+  void runOnOperation() override {
+    for (StringRef name : {"eval", "accumulate", "finish"}) {
+      auto function = getOperation().lookupSymbol<func::FuncOp>(name);
+      if (!function) {
+        getOperation().emitError("has no function @") << name;
+        return signalPassFailure();
+      }
+      if (failed(check(function)))
+        return signalPassFailure();
+    }
+    for (Operation &op : getOperation().getOps())
+      if (!isa<func::FuncOp>(op)) {
+        (void)unexpected(&op, "S1", "");
+        return signalPassFailure();
+      }
+  }
+
+  LogicalResult check(func::FuncOp function) {
+    constexpr StringLiteral roles[] = {"weight", "m",     "v",     "grad",
+                                       "sum",    "input", "scalar"};
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (!llvm::is_contained(roles, nameOf(function, i, kRoleAttr)) ||
+          nameOf(function, i, kNameAttr).empty())
+        return function.emitError("argument ")
+               << i << " has the role \"" << nameOf(function, i, kRoleAttr)
+               << "\" and the name \"" << nameOf(function, i, kNameAttr)
+               << "\", expected a role of docs/stages.md and a name";
+    for (unsigned i = 0; i < function.getNumResults(); ++i) {
+      if (auto alias =
+              function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr)) {
+        int64_t argument = alias.getInt();
+        if (argument < 0 || argument >= function.getNumArguments() ||
+            function.getArgumentTypes()[argument] !=
+                function.getResultTypes()[i])
+          return function.emitError("result ")
+                 << i << " cannot overwrite argument " << argument;
+      } else if (!function.getResultAttrOfType<StringAttr>(i, kNameAttr)) {
+        return function.emitError("result ")
+               << i << " has neither a name nor an argument to overwrite";
+      }
+    }
+    for (Operation &op : function.getBody().front().without_terminator())
+      if (op.getName().getDialectNamespace() != "qwen35" || isa<ParamOp>(op))
+        return unexpected(&op, "S1",
+                          isa<ParamOp>(op) ? "--qwen35-optimizer" : "");
+    return success();
+  }
+};
+
+struct VerifyS5 : impl::VerifyS5Base<VerifyS5> {
+  void runOnOperation() override {
+    WalkResult result = getOperation().walk([&](Operation *op) {
+      if (isa<ModuleOp, func::FuncOp, func::ReturnOp, qkern::DispatchOp,
+              qkern::ViewOp>(op))
+        return WalkResult::advance();
+      (void)unexpected(op, "S5", "--qwen35-to-kernels");
+      return WalkResult::interrupt();
+    });
+    if (result.wasInterrupted())
+      return signalPassFailure();
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      for (Type type : function.getArgumentTypes())
+        if (!isa<RankedTensorType>(type)) {
+          function.emitError("has an argument of type ")
+              << type << " in stage S5, expected tensors only";
+          return signalPassFailure();
+        }
+  }
+};
+
+struct VerifyS6 : impl::VerifyS6Base<VerifyS6> {
+  void runOnOperation() override {
+    llvm::StringMap<qplan::ArenaOp> arenas;
+    for (auto arena : getOperation().getOps<qplan::ArenaOp>())
+      arenas[arena.getSymName()] = arena;
+    for (auto buffer : getOperation().getOps<qplan::BufferOp>()) {
+      buffers[buffer.getSymName()] = buffer;
+      if (failed(checkBuffer(buffer, arenas.lookup(buffer.getArena()))))
+        return signalPassFailure();
+    }
+    for (auto kernel : getOperation().getOps<qplan::KernelOp>())
+      kernels[kernel.getSymName()] = kernel;
+    for (Operation &op : getOperation().getOps()) {
+      if (op.getName().getDialectNamespace() != "qplan") {
+        (void)unexpected(&op, "S6", "--qwen35-plan-memory");
+        return signalPassFailure();
+      }
+      auto program = dyn_cast<qplan::ProgramOp>(op);
+      if (!program)
+        continue;
+      for (auto launch : program.getBody().getOps<qplan::LaunchOp>())
+        if (failed(checkLaunch(launch)))
+          return signalPassFailure();
+    }
+  }
+
+  LogicalResult checkBuffer(qplan::BufferOp buffer, qplan::ArenaOp arena) {
+    if (!arena)
+      return buffer.emitOpError("lies in arena @")
+             << buffer.getArena() << ", which is not there";
+    int64_t offset = buffer.getOffset(), bytes = buffer.bytes();
+    int64_t size = arena.getBytes(), align = arena.getAlign();
+    if (offset < 0 || offset % align != 0) // C1
+      return buffer.emitOpError("starts at ")
+             << offset << ", expected a multiple of " << align;
+    if (bytes > size - offset) // C2
+      return buffer.emitOpError("ends at ")
+             << offset + bytes << " of an arena of " << size << " bytes";
+    return success();
+  }
+
+  LogicalResult checkLaunch(qplan::LaunchOp launch) {
+    qplan::KernelOp kernel = kernels.lookup(launch.getKernel());
+    if (!kernel)
+      return launch.emitOpError("starts @")
+             << launch.getKernel() << ", which is not there";
+    size_t expected = kernel.getInputs().size() + kernel.getOutputs().size() +
+                      (kernel.getWorkspace() ? 1 : 0);
+    if (launch.getBuffers().size() != expected)
+      return launch.emitOpError("passes ")
+             << launch.getBuffers().size() << " arguments to a kernel of "
+             << expected;
+    if (launch.getStage() >= kernel.getStages())
+      return launch.emitOpError("starts stage ")
+             << launch.getStage() << " of a kernel that has "
+             << kernel.getStages();
+    for (auto [i, symbol] : llvm::enumerate(
+             launch.getBuffers().getAsRange<FlatSymbolRefAttr>())) {
+      qplan::BufferOp buffer = buffers.lookup(symbol.getValue());
+      if (!buffer)
+        return launch.emitOpError("argument ")
+               << i << " is @" << symbol.getValue() << ", which is not there";
+      int64_t offset = launch.getOffsets()[i], bytes = launch.getBytes()[i];
+      if (offset < 0 || bytes < 0 || bytes > buffer.bytes() - offset)
+        return launch.emitOpError("argument ")
+               << i << " touches bytes " << offset << " to " << offset + bytes
+               << " of @" << symbol.getValue() << ", which has "
+               << buffer.bytes();
+    }
+    return success();
+  }
+
+  llvm::StringMap<qplan::BufferOp> buffers;
+  llvm::StringMap<qplan::KernelOp> kernels;
+};
+
+} // namespace
+} // namespace qwen35
