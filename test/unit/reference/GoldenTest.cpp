@@ -81,10 +81,8 @@ TEST_P(DeltaRuleGolden, TokenRecurrenceMatches) {
 
 INSTANTIATE_TEST_SUITE_P(Files, DeltaRuleGolden,
                          testing::Values("delta_rule_mild_T1_k2v4_d32",
-                                         "delta_rule_mild_T200_k1v2_d128_state",
                                          "delta_rule_mild_T63_k2v4_d32",
                                          "delta_rule_slow_T64_k2v4_d32_state",
-                                         "delta_rule_strong_T129_k1v2_d128",
                                          "delta_rule_strong_T65_k2v4_d32_state",
                                          "delta_rule_write_T130_k2v4_d32",
                                          "delta_rule_zero_T70_k2v2_d32_state"));
