@@ -10,6 +10,8 @@ void registerAllKernels() {
   std::call_once(once, [] {
     registerMatmulKernels();
     registerConvKernels();
+    registerGdnBackwardKernels();
+    registerGdnForwardKernels();
     registerNormKernels();
   });
 }

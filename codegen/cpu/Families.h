@@ -6,6 +6,8 @@ namespace qwen35::codegen::cpu {
 /// One function per file of kernel families; called by registerAllKernels.
 void registerMatmulKernels();
 void registerConvKernels();
+void registerGdnBackwardKernels();
+void registerGdnForwardKernels();
 void registerNormKernels();
 
 } // namespace qwen35::codegen::cpu
