@@ -10,6 +10,7 @@
 
 #include "llvm/ADT/StringSet.h"
 
+#include <optional>
 #include <string>
 
 namespace qwen35::dsl {

@@ -515,6 +515,26 @@ TEST(ConfigJsonTest, RefusesWhatIsNotAJsonObject) {
             "brackets nest deeper than 64, which no config.json does");
 }
 
+// Damage is an error or another valid config, never a crash; and whatever is
+// accepted has passed the check.
+TEST(ConfigJsonTest, SurvivesEveryDamagedByteAndEveryTruncation) {
+  auto tryText = [](const std::string &text) {
+    llvm::Expected<ParsedConfig> parsed = parseConfigJson(text);
+    if (!parsed)
+      return llvm::consumeError(parsed.takeError());
+    EXPECT_EQ(llvm::toString(checkConfig(parsed->config)), "");
+  };
+  std::string text = kComposite;
+  for (size_t i = 0; i < text.size(); ++i) {
+    tryText(text.substr(0, i));
+    for (char c : {'"', '9', '-', '[', '}', 'e', '\0', '\xff'}) {
+      std::string damaged = text;
+      damaged[i] = c;
+      tryText(damaged);
+    }
+  }
+}
+
 TEST(ConfigJsonTest, WrittenTextReadsBackEqual) {
   for (llvm::StringRef name : presetNames()) {
     ModelConfig config = valueOf(presetConfig(name));
