@@ -1,0 +1,304 @@
+#include "runtime/train/run.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "runtime/bundle/format_bytes.h"
+#include "runtime/bundle/status_macros.h"
+#include "runtime/checkpoint/run_lock.h"
+#include "runtime/train/batch_door.h"
+#include "runtime/train/describe.h"
+#include "runtime/train/run_setup.h"
+#include "runtime/train/trainer.h"
+
+namespace qwen35 {
+namespace {
+
+/// One training run, from its folder's lock to the exported model.
+class Run {
+public:
+  Run(RunSetup setup, const RunOptions &options, FILE *out)
+      : setup(std::move(setup)), options(options), out(out) {}
+
+  absl::Status execute();
+
+private:
+  absl::Status findCheckpoint(const CheckpointStore &store);
+  absl::Status openOriginal();
+  absl::Status openData();
+  absl::Status fillWeights();
+  absl::Status writeRecords();
+  absl::Status train(const CheckpointStore &store);
+  absl::Status showLoss(const std::string &when);
+  absl::Status exportModel();
+  LoaderOptions loaderOptions() const;
+  template <typename... Args>
+  void say(const absl::FormatSpec<Args...> &format, const Args &...args) {
+    absl::FPrintF(out, format, args...);
+    std::fflush(out);
+  }
+
+  RunSetup setup;
+  const RunOptions &options;
+  FILE *out;
+
+  std::optional<Checkpoint> resumed;
+  WeightsOrigin origin;
+  TrainState state;
+  std::shared_ptr<const Corpus> corpus;
+  std::optional<TrainingStep> step;
+  std::optional<Batch> firstBatch; // for --eval-loss
+  bool stopped = false;
+};
+
+absl::Status Run::execute() {
+  absl::StatusOr<RunLock> lock = RunLock::acquire(options.out);
+  QWEN35_RETURN_IF_ERROR(lock.status());
+  absl::StatusOr<CheckpointStore> store = CheckpointStore::open(options.out);
+  QWEN35_RETURN_IF_ERROR(store.status());
+  QWEN35_RETURN_IF_ERROR(findCheckpoint(*store));
+  QWEN35_RETURN_IF_ERROR(openOriginal());
+  QWEN35_RETURN_IF_ERROR(openData());
+
+  StepOptions stepOptions;
+  stepOptions.threads = options.threads;
+  stepOptions.profile = options.profile;
+  absl::StatusOr<TrainingStep> created =
+      TrainingStep::create(setup.bundle, stepOptions);
+  QWEN35_RETURN_IF_ERROR(created.status());
+  step.emplace(std::move(*created));
+  say("%s", describeRun(setup, step->raw().threads()));
+  if (corpus)
+    say("data    %s\n",
+        formatReport(reportCorpus(*corpus, setup.bundle->message().io()
+                                               .tokens()),
+                     setup.bundle->message().io().tokens()));
+  QWEN35_RETURN_IF_ERROR(fillWeights());
+  QWEN35_RETURN_IF_ERROR(writeRecords());
+
+  QWEN35_RETURN_IF_ERROR(
+      showLoss(state.step > 0 ? absl::StrCat("resumed, step ", state.step)
+                              : "start"));
+  if (state.step < setup.steps) {
+    int64_t before = state.step;
+    step->raw().resetProfile();
+    QWEN35_RETURN_IF_ERROR(train(*store));
+    if (options.profile)
+      say("%s",
+          describeProfile(step->raw().profile(), state.step - before));
+    if (state.step > before && !stopped)
+      QWEN35_RETURN_IF_ERROR(showLoss(absl::StrCat("step ", state.step)));
+  } else if (setup.steps > 0) {
+    say("nothing to do: step %d of %d is done\n", state.step, setup.steps);
+  }
+  if (options.exportHf.empty())
+    return absl::OkStatus();
+  if (stopped) {
+    say("not exported to %s: the run is not finished\n", options.exportHf);
+    return absl::OkStatus();
+  }
+  return exportModel();
+}
+
+absl::Status Run::findCheckpoint(const CheckpointStore &store) {
+  origin = originOf(options);
+  if (!options.resume) {
+    absl::StatusOr<std::vector<int64_t>> steps = store.steps();
+    QWEN35_RETURN_IF_ERROR(steps.status());
+    if (!steps->empty())
+      return absl::AlreadyExistsError(absl::StrCat(
+          "run folder ", options.out, " has checkpoints up to step ",
+          steps->back(),
+          "; go on with --resume auto or choose another folder"));
+    return absl::OkStatus();
+  }
+  std::vector<std::string> refused;
+  absl::StatusOr<std::optional<Checkpoint>> newest =
+      store.findNewest(&refused);
+  QWEN35_RETURN_IF_ERROR(newest.status());
+  for (const std::string &reason : refused)
+    say("warning: passed over a damaged checkpoint: %s\n", reason);
+  if (!newest->has_value()) {
+    if (!origin.seed && origin.folder.empty())
+      return absl::NotFoundError(absl::StrCat(
+          store.path(), " has no valid checkpoint to resume from; give "
+                        "--weights DIR or --init SEED to start"));
+    say("resume  no checkpoint in %s yet: a fresh start\n", store.path());
+    return absl::OkStatus();
+  }
+  resumed = std::move(*newest);
+  state = resumed->state;
+  absl::StatusOr<WeightsOrigin> recorded =
+      WeightsOrigin::fromJson(state.rng);
+  if (!recorded.ok())
+    return absl::Status(recorded.status().code(),
+                        absl::StrCat(resumed->path, ": ",
+                                     recorded.status().message()));
+  if (origin.seed && origin.seed != recorded->seed)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--init ", *origin.seed, ", but the run in ", options.out,
+        " started from ", recorded->text()));
+  // A folder may have moved since; the one given now is taken.
+  if (origin.folder.empty())
+    origin = *recorded;
+  say("resume  step %d of %d from %s\n", state.step, setup.steps,
+      resumed->path);
+  if (state.bundleSha256 != setup.bundle->digest())
+    say("note: that checkpoint was made with another bundle (%s); its "
+        "parameters fit, but the next steps may differ in rounding\n",
+        state.bundleSha256.substr(0, 12));
+  return absl::OkStatus();
+}
+
+/// A resumed run exports in the layout of the weights it once started from.
+absl::Status Run::openOriginal() {
+  if (setup.original || options.exportHf.empty() || origin.seed)
+    return absl::OkStatus();
+  absl::StatusOr<HfCheckpoint> original =
+      HfCheckpoint::open(origin.folder, setup.params);
+  if (!original.ok())
+    return absl::Status(
+        original.status().code(),
+        absl::StrCat(original.status().message(),
+                     " (the run started from it and exports in its layout; "
+                     "give its new place with --weights)"));
+  setup.original = std::move(*original);
+  return absl::OkStatus();
+}
+
+LoaderOptions Run::loaderOptions() const {
+  LoaderOptions result;
+  result.shape = {setup.bundle->message().io().tokens(),
+                  setup.bundle->message().io().max_docs()};
+  result.rows = setup.recipe.train.rows;
+  result.seed = static_cast<uint64_t>(setup.recipe.train.seed);
+  return result;
+}
+
+absl::Status Run::openData() {
+  if (options.data.empty())
+    return absl::OkStatus();
+  const bundle::Model &model = setup.bundle->message().model();
+  absl::StatusOr<std::shared_ptr<const Corpus>> opened = Corpus::open(
+      options.data, {model.vocab_size(), model.byte_vocabulary()});
+  QWEN35_RETURN_IF_ERROR(opened.status());
+  corpus = std::move(*opened);
+  if (!options.evalLoss)
+    return absl::OkStatus();
+  absl::StatusOr<Packer> packer = Packer::create(corpus, loaderOptions());
+  QWEN35_RETURN_IF_ERROR(packer.status());
+  firstBatch.emplace();
+  return packer->next(*firstBatch);
+}
+
+absl::Status Run::fillWeights() {
+  if (resumed)
+    return CheckpointStore::load(*resumed, setup.params, step->state());
+  state.rng = origin.toJson(setup.recipe.train.seed);
+  if (origin.seed) {
+    say("weights seed %d\n", *origin.seed);
+    return step->initialize(*origin.seed);
+  }
+  say("weights %s: %s\n", options.weights, setup.original->summary());
+  step->clearMoments();
+  return setup.original->load(step->weights());
+}
+
+absl::Status Run::writeRecords() {
+  state.bundleSha256 = setup.bundle->digest();
+  state.recipe = printRecipe(setup.recipe);
+  QWEN35_RETURN_IF_ERROR(
+      writeFile(joinPath(options.out, "recipe.toml"), state.recipe));
+  return writeFile(joinPath(options.out, "run.json"),
+                   runRecord(setup, options, step->raw().threads(),
+                             state.step));
+}
+
+absl::Status Run::train(const CheckpointStore &store) {
+  std::optional<LoaderState> position;
+  if (resumed) {
+    absl::StatusOr<LoaderState> read = LoaderState::fromJson(state.loader);
+    QWEN35_RETURN_IF_ERROR(read.status());
+    position = std::move(*read);
+  }
+  absl::StatusOr<std::unique_ptr<Loader>> loader = Loader::create(
+      corpus, loaderOptions(), position ? &*position : nullptr);
+  QWEN35_RETURN_IF_ERROR(loader.status());
+  absl::StatusOr<std::unique_ptr<MetricsFile>> metrics =
+      MetricsFile::open(joinPath(options.out, "metrics.jsonl"), state.step);
+  QWEN35_RETURN_IF_ERROR(metrics.status());
+  std::string tensorboard = joinPath(options.out, "tensorboard");
+  QWEN35_RETURN_IF_ERROR(makeFolders(tensorboard));
+  absl::StatusOr<std::unique_ptr<EventFile>> events =
+      EventFile::create(tensorboard, state.step);
+  QWEN35_RETURN_IF_ERROR(events.status());
+
+  Trainer trainer({*step, **loader, store, **metrics, **events, setup.recipe,
+                   out},
+                  setup.steps, options.maxSkipped);
+  absl::StatusOr<TrainEnd> end = trainer.run(state);
+  QWEN35_RETURN_IF_ERROR(end.status());
+  state = end->state;
+  stopped = end->signal != 0;
+  return absl::OkStatus();
+}
+
+absl::Status Run::showLoss(const std::string &when) {
+  if (!firstBatch)
+    return absl::OkStatus();
+  absl::StatusOr<double> loss = step->evaluate(*firstBatch);
+  QWEN35_RETURN_IF_ERROR(loss.status());
+  say("eval loss %.7f on the first batch (%s)\n", *loss, when);
+  return absl::OkStatus();
+}
+
+absl::Status Run::exportModel() {
+  ExportOrigin made{state.step, setup.bundle->digest(), origin.text()};
+  NewExport fresh;
+  fresh.configJson = setup.bundle->message().model().config_json();
+  absl::StatusOr<ExportReport> report =
+      setup.original
+          ? setup.original->exportTo(options.exportHf, step->constWeights(),
+                                     made)
+          : exportNewHf(options.exportHf, setup.params, step->constWeights(),
+                        fresh, made);
+  QWEN35_RETURN_IF_ERROR(report.status());
+  say("exported %s: %d tensors, %s in %d %s%s%s\n", options.exportHf,
+      report->tensors, formatBytes(static_cast<uint64_t>(report->bytes)),
+      report->files.size(), report->files.size() == 1 ? "file" : "files",
+      report->copied.empty() ? "" : "; copied ",
+      absl::StrJoin(report->copied, ", "));
+  for (const std::string &skipped : report->skipped)
+    say("note: not copied: %s\n", skipped);
+  if (!firstBatch)
+    return absl::OkStatus();
+  // What a reader of the folder will get, rounding to its dtypes included.
+  absl::StatusOr<HfCheckpoint> written =
+      HfCheckpoint::open(options.exportHf, setup.params);
+  QWEN35_RETURN_IF_ERROR(written.status());
+  QWEN35_RETURN_IF_ERROR(written->load(step->weights()));
+  return showLoss(absl::StrCat("reloaded from ", options.exportHf));
+}
+
+} // namespace
+
+absl::Status runBundle(const RunOptions &options, FILE *out) {
+  absl::StatusOr<RunSetup> setup = setUpRun(options);
+  QWEN35_RETURN_IF_ERROR(setup.status());
+  if (options.dryRun) {
+    absl::FPrintF(out, "%s\n%s", describeRun(*setup, options.threads),
+                  describePlan(*setup));
+    if (setup->original)
+      absl::FPrintF(out, "weights %s: %s\n", options.weights,
+                    setup->original->summary());
+    return absl::OkStatus();
+  }
+  if (!options.batch.empty())
+    return runBatchDoor(*setup, options, out);
+  return Run(std::move(*setup), options, out).execute();
+}
+
+} // namespace qwen35

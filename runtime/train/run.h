@@ -1,0 +1,56 @@
+#ifndef QWEN35_RUNTIME_TRAIN_RUN_H
+#define QWEN35_RUNTIME_TRAIN_RUN_H
+
+#include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace qwen35 {
+
+/// What the flags of qwen35-run say.
+struct RunOptions {
+  std::string bundle; // OUT.q35
+
+  // Where weights come from: one of the two, unless the run is resumed.
+  std::string weights; // a Hugging Face folder
+  std::optional<uint64_t> initSeed;
+
+  std::vector<std::string> data;
+  std::string out;       // the run folder
+  bool resume = false;   // --resume auto
+  std::string exportHf;  // folder of the trained model
+  std::optional<int64_t> steps; // wins over train.steps; 0 trains nothing
+
+  std::vector<std::string> recipeFiles; // in order; later ones win
+  std::vector<std::string> sets;        // section.key=value, after the files
+
+  int threads = 0;       // 0: one per CPU
+  bool dryRun = false;   // stop after the plan
+  bool evalLoss = false; // loss of the eval program on the first batch
+  bool profile = false;  // time per class of op
+  int maxSkipped = 5;    // non-finite steps in a row before the run gives up
+
+  // The black-box door: one given batch, everything dumped.
+  std::string batch, dump;
+};
+
+/// Runs a bundle as the options say and reports on `out`, step by step.
+///
+/// A run folder holds recipe.toml (resolved), run.json (bundle, machine, which
+/// kernels every kind of layer runs on), metrics.jsonl, tensorboard/,
+/// checkpoints/ and lock. A signal (SIGTERM, SIGINT) ends a run in order: the
+/// step under way is finished, a checkpoint is saved, the result is ok.
+///
+/// Errors  One sentence each. What is wrong with options, files or folders is
+///         found before the first step; a checkpoint that cannot be saved is
+///         reported and training goes on, but the last one must succeed.
+///         Aborted after `maxSkipped` steps in a row without a finite gradient.
+absl::Status runBundle(const RunOptions &options, FILE *out);
+
+} // namespace qwen35
+
+#endif // QWEN35_RUNTIME_TRAIN_RUN_H

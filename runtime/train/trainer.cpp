@@ -1,0 +1,156 @@
+#include "runtime/train/trainer.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "runtime/bundle/format_bytes.h"
+#include "runtime/bundle/status_macros.h"
+#include "runtime/train/stop_signal.h"
+
+namespace qwen35 {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double secondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+} // namespace
+
+Trainer::Trainer(const TrainerParts &parts, int64_t lastStep, int maxSkipped)
+    : parts(parts), lastStep(lastStep), maxSkipped(maxSkipped),
+      printer(parts.out) {}
+
+absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
+  state = std::move(start);
+  if (state.step > 0)
+    savedStep = state.step; // it was resumed from there
+  StopSignal stop;
+  while (state.step < lastStep && !StopSignal::received()) {
+    QWEN35_RETURN_IF_ERROR(trainOne());
+    int64_t every = parts.recipe.train.saveEvery;
+    bool due = every > 0 && state.step % every == 0;
+    bool last = state.step == lastStep;
+    if (due && !last && !StopSignal::received())
+      if (absl::Status status = save(); !status.ok()) {
+        absl::FPrintF(parts.out,
+                      "error: %s; training goes on, the newest checkpoint is "
+                      "%s\n",
+                      status.message(),
+                      savedStep < 0 ? std::string("none")
+                                    : absl::StrCat("step ", savedStep));
+        std::fflush(parts.out);
+      }
+    if (skippedInRow >= maxSkipped) {
+      absl::Status saved = savedStep == state.step ? absl::OkStatus() : save();
+      return absl::AbortedError(absl::StrCat(
+          skippedInRow, " steps in a row, up to step ", state.step,
+          ", had a gradient norm that is not finite; the weights are those "
+          "before them",
+          saved.ok() ? "" : "; ", saved.ok() ? "" : saved.message()));
+    }
+  }
+  int signal = StopSignal::received();
+  if (savedStep != state.step && state.step > 0)
+    QWEN35_RETURN_IF_ERROR(save());
+  if (signal) {
+    absl::FPrintF(parts.out,
+                  "stopped by %s after step %d of %d; go on with --resume "
+                  "auto\n",
+                  StopSignal::name(signal), state.step, lastStep);
+    std::fflush(parts.out);
+  }
+  return TrainEnd{state, signal};
+}
+
+absl::Status Trainer::trainOne() {
+  Clock::time_point start = Clock::now();
+  QWEN35_RETURN_IF_ERROR(parts.loader.next(batch));
+  StepRecord record;
+  record.dataSeconds = parts.loader.waitedSeconds();
+  record.step = state.step + 1;
+  StepScalars scalars =
+      scalarsOf(parts.recipe, record.step, state.step - state.skipped);
+  absl::StatusOr<StepResult> result = parts.step.train(batch, scalars);
+  QWEN35_RETURN_IF_ERROR(result.status());
+  record.stepSeconds = secondsSince(start);
+
+  record.totalSteps = lastStep;
+  record.loss = result->loss;
+  if (parts.step.raw().hasOutput("aux_loss")) {
+    double aux = result->auxLoss;
+    record.lossTerms = {
+        {"lm", result->loss - parts.recipe.loss.auxCoef * aux}, {"aux", aux}};
+  } else {
+    record.lossTerms = {{"lm", result->loss}};
+  }
+  record.lr = scalars.lr;
+  record.gradNorm = result->gradNorm;
+  record.committed = result->committed;
+  record.realTokens = batch.realTokens;
+  record.slots = batch.slots;
+  record.documents = batch.documents;
+  record.epoch = batch.epoch;
+  record.etaSeconds =
+      clock.update(record.step, lastStep, record.stepSeconds);
+  if (record.stepSeconds > 0)
+    record.flops = parts.step.message().model().flops_per_token() *
+                   static_cast<double>(batch.realTokens) / record.stepSeconds;
+  record.memoryBytes = residentBytes();
+  record.memoryTotalBytes = machineBytes();
+
+  ++state.step;
+  state.realTokens += batch.realTokens;
+  state.loader = batch.after.toJson();
+  skippedInRow = record.committed ? 0 : skippedInRow + 1;
+  state.skipped += record.committed ? 0 : 1;
+  report(record);
+  return absl::OkStatus();
+}
+
+void Trainer::report(StepRecord &record) {
+  printer.print(record);
+  if (!record.committed) {
+    absl::FPrintF(parts.out,
+                  "warning: step %d changed nothing, its gradient norm is not "
+                  "finite (%d in a row, %d in all)\n",
+                  record.step, skippedInRow, state.skipped);
+    std::fflush(parts.out);
+  }
+  complain(parts.metrics.append(record));
+  complain(parts.events.append(record));
+}
+
+void Trainer::complain(const absl::Status &status) {
+  if (status.ok() || status.message() == lastComplaint)
+    return;
+  lastComplaint = std::string(status.message());
+  absl::FPrintF(parts.out, "warning: %s; training goes on\n", lastComplaint);
+  std::fflush(parts.out);
+}
+
+absl::Status Trainer::save() {
+  Clock::time_point start = Clock::now();
+  complain(parts.metrics.sync());
+  SaveOptions options;
+  options.keepLast = parts.recipe.train.keepLast;
+  absl::StatusOr<SaveReport> report =
+      parts.store.save(state, parts.step.params(), parts.step.constState(),
+                       options);
+  QWEN35_RETURN_IF_ERROR(report.status());
+  savedStep = state.step;
+  absl::FPrintF(parts.out, "saved %s (%s, %.2f s)\n", report->path,
+                formatBytes(static_cast<uint64_t>(report->bytes)),
+                secondsSince(start));
+  if (!report->warning.empty())
+    absl::FPrintF(parts.out, "warning: an old checkpoint stays: %s\n",
+                  report->warning);
+  std::fflush(parts.out);
+  return absl::OkStatus();
+}
+
+} // namespace qwen35

@@ -1,0 +1,78 @@
+#ifndef QWEN35_RUNTIME_TRAIN_TRAINER_H
+#define QWEN35_RUNTIME_TRAIN_TRAINER_H
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "runtime/checkpoint/train_checkpoint.h"
+#include "runtime/data/loader.h"
+#include "runtime/recipe/recipe.h"
+#include "runtime/records/event_file.h"
+#include "runtime/records/metrics_file.h"
+#include "runtime/records/step_record.h"
+#include "runtime/train/training_step.h"
+
+namespace qwen35 {
+
+/// What the loop works with; all of it outlives the Trainer.
+struct TrainerParts {
+  TrainingStep &step;
+  Loader &loader;
+  const CheckpointStore &store;
+  MetricsFile &metrics;
+  EventFile &events;
+  const Recipe &recipe;
+  FILE *out;
+};
+
+/// How a run ended.
+struct TrainEnd {
+  TrainState state;
+  int signal = 0; // it was asked to stop, else 0
+};
+
+/// The loop of a run: data, step, record, checkpoint, until the last step or a
+/// signal.
+///
+/// Saving  Every train.save_every steps, after the last one and when stopped. A
+///         save that fails in between is reported and training goes on, its
+///         state being intact; the last one must succeed.
+/// Guard   A step whose gradient norm is not finite changes nothing; it is
+///         reported and counted, and after `maxSkipped` in a row the run gives
+///         up.
+class Trainer {
+public:
+  Trainer(const TrainerParts &parts, int64_t lastStep, int maxSkipped);
+
+  /// Goes on after `state`, to which step counts, loader state and the texts
+  /// that checkpoints carry belong.
+  /// Errors  those of the loader and the step; of the last save; Aborted by
+  ///         the guard.
+  absl::StatusOr<TrainEnd> run(TrainState state);
+
+private:
+  absl::Status trainOne();
+  void report(StepRecord &record);
+  absl::Status save();
+  /// Says once what went wrong with a record; the run does not depend on it.
+  void complain(const absl::Status &status);
+
+  TrainerParts parts;
+  int64_t lastStep;
+  int maxSkipped;
+
+  TrainState state;
+  Batch batch;
+  StepPrinter printer;
+  EtaClock clock;
+  int64_t savedStep = -1; // the newest checkpoint of this run
+  int skippedInRow = 0;
+  std::string lastComplaint;
+};
+
+} // namespace qwen35
+
+#endif // QWEN35_RUNTIME_TRAIN_TRAINER_H

@@ -1,0 +1,81 @@
+#ifndef QWEN35_RUNTIME_TRAIN_TRAINING_STEP_H
+#define QWEN35_RUNTIME_TRAIN_TRAINING_STEP_H
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "runtime/api/step.h"
+#include "runtime/checkpoint/param_table.h"
+#include "runtime/checkpoint/train_checkpoint.h"
+#include "runtime/data/loader.h"
+#include "runtime/recipe/recipe.h"
+
+namespace qwen35 {
+
+/// Scalars of one optimizer step that the host computes.
+struct StepScalars {
+  float lr = 0, biasCorrection1 = 1, biasCorrection2 = 1;
+};
+
+/// Those of step `step` (from 1) of a run of which `committed` steps changed
+/// the weights: the schedule follows the run, the bias corrections the moments.
+StepScalars scalarsOf(const Recipe &recipe, int64_t step, int64_t committed);
+
+/// What one optimizer step says about itself.
+struct StepResult {
+  float loss = 0;    // all terms, over the valid labels of the whole step
+  float auxLoss = 0; // before its coefficient; 0 without such a term
+  float gradNorm = 0;
+  bool committed = true; // false: the norm was not finite, nothing changed
+};
+
+/// A bundle's step with its parameters at hand: one optimizer step per call.
+///
+/// Shapes  Every span is a whole parameter, float32, row-major, in the order of
+///         params(), and lives in the step's arenas.
+class TrainingStep {
+public:
+  /// Errors  those of Step::create and paramTable; InvalidArgument when a
+  ///         buffer of a parameter has another size than the parameter.
+  static absl::StatusOr<TrainingStep>
+  create(std::shared_ptr<const BundleFile> bundle, const StepOptions &options);
+
+  const std::vector<ParamSpec> &params() const { return specs; }
+  const bundle::Bundle &message() const { return step->message(); }
+  SeqTable rowShape() const;
+  Step &raw() { return *step; }
+
+  std::vector<absl::Span<float>> weights() const;
+  std::vector<absl::Span<const float>> constWeights() const;
+  std::vector<absl::Span<const float>> gradients() const;
+  std::vector<ParamArrays<float>> state() const { return arrays; }
+  std::vector<ParamArrays<const float>> constState() const;
+
+  /// Weights from the bundle's init rules, moments zero.
+  absl::Status initialize(uint64_t seed);
+  void clearMoments();
+
+  /// begin, accumulate for every row but the last, finish for the last.
+  /// Errors  InvalidArgument for a batch without rows or rows of another shape.
+  absl::StatusOr<StepResult> train(const Batch &batch,
+                                   const StepScalars &scalars);
+  /// The loss of the eval program over the batch; no state changes.
+  absl::StatusOr<double> evaluate(const Batch &batch);
+
+private:
+  TrainingStep() = default;
+  absl::Status fill(const PackedRow &row, const Batch &batch);
+
+  std::unique_ptr<Step> step;
+  std::vector<ParamSpec> specs;
+  std::vector<ParamArrays<float>> arrays;
+  std::vector<absl::Span<float>> grads;
+};
+
+} // namespace qwen35
+
+#endif // QWEN35_RUNTIME_TRAIN_TRAINING_STEP_H
