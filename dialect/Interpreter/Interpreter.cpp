@@ -1,0 +1,372 @@
+#include "dialect/Interpreter/Interpreter.h"
+
+#include "dialect/Interpreter/Evaluators.h"
+#include "dialect/QKern/IR/QKernDialect.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+
+namespace qwen35::interpreter {
+namespace {
+
+StringRef messageOf(const absl::Status &status) {
+  return StringRef(status.message().data(), status.message().size());
+}
+
+InFlightDiagnostic errorAt(Operation *op) {
+  return op->emitError("interpreting '") << op->getName() << "': ";
+}
+
+/// The shape that a value of this type has outside of a run.
+SmallVector<int64_t> shapeOf(Type type) {
+  if (auto seq = dyn_cast<SeqType>(type))
+    return {SeqTable{seq.getTokens(), seq.getMaxDocs()}.words()};
+  return SmallVector<int64_t>(cast<RankedTensorType>(type).getShape());
+}
+
+bool isInteger(Type type) {
+  return isa<SeqType>(type) || getElementTypeOrSelf(type).isInteger(32);
+}
+
+/// Why values of the type cannot be interpreted, or nothing.
+std::optional<std::string> unsupported(Type type) {
+  if (isa<SeqType>(type))
+    return std::nullopt;
+  auto tensor = dyn_cast<RankedTensorType>(type);
+  Type element = tensor ? tensor.getElementType() : Type();
+  if (tensor && tensor.hasStaticShape() &&
+      (element.isF32() || element.isF64() || element.isBF16() ||
+       element.isInteger(32)))
+    return std::nullopt;
+  std::string text;
+  llvm::raw_string_ostream(text)
+      << "values of type '" << type
+      << "' are not interpreted, expected a document table or a static tensor "
+         "of f32, f64, bf16 or i32";
+  return text;
+}
+
+std::string describe(const Tensor &tensor) {
+  std::string text = "[";
+  llvm::raw_string_ostream stream(text);
+  llvm::interleaveComma(tensor.shape, stream);
+  stream << "] of ";
+  if (std::holds_alternative<std::vector<int32_t>>(tensor.elements))
+    stream << "int32";
+  else if (std::holds_alternative<std::vector<float>>(tensor.elements))
+    stream << "float";
+  else
+    stream << "double";
+  return text;
+}
+
+/// The last op of the block that uses each value made in it, as the values that
+/// die with each op; values without a use die where they are made, arguments
+/// of the block under the null op.
+DenseMap<Operation *, SmallVector<Value>> deathsIn(Block &block) {
+  DenseMap<Operation *, SmallVector<Value>> deaths;
+  auto add = [&](Value value, Operation *made) {
+    Operation *last = made;
+    for (Operation *user : value.getUsers()) {
+      Operation *here = block.findAncestorOpInBlock(*user);
+      if (!last || last->isBeforeInBlock(here))
+        last = here;
+    }
+    deaths[last].push_back(value);
+  };
+  for (Value argument : block.getArguments())
+    add(argument, nullptr);
+  for (Operation &op : block)
+    for (Value result : op.getResults())
+      add(result, &op);
+  return deaths;
+}
+
+/// One run: all functions that it enters, in one precision.
+template <typename Real> class Run {
+public:
+  explicit Run(const ParamMap &params) : params(params) {}
+
+  FailureOr<SmallVector<Tensor>> run(func::FuncOp function,
+                                     ArrayRef<Tensor> arguments);
+  Stats stats() const { return {operations, memory.peakBytes()}; }
+
+private:
+  /// `tensor` as the elements of a value of `type`; copied only if it has to be
+  /// converted, so the handle must not outlive it.
+  FailureOr<Handle> import(const Tensor &tensor, Type type,
+                           function_ref<InFlightDiagnostic()> error);
+  FailureOr<SmallVector<Handle>> call(func::FuncOp function,
+                                      MutableArrayRef<Handle> arguments);
+  LogicalResult runBody(Block &block, Frame<Real> &frame);
+  LogicalResult runOp(Operation &op, Frame<Real> &frame);
+  LogicalResult runParam(ParamOp op, Frame<Real> &frame);
+  LogicalResult runConstant(arith::ConstantOp op, Frame<Real> &frame);
+  LogicalResult runCall(func::CallOp op, Frame<Real> &frame);
+  LogicalResult runGroup(qkern::GroupOp op, Frame<Real> &frame);
+
+  Memory memory;
+  int64_t operations = 0;
+  const ParamMap &params;
+  SmallVector<func::FuncOp> entered; // functions that have not returned
+};
+
+template <typename Real>
+FailureOr<Handle> Run<Real>::import(const Tensor &tensor, Type type,
+                                    function_ref<InFlightDiagnostic()> error) {
+  if (std::optional<std::string> why = unsupported(type))
+    return error() << *why;
+  size_t elements = 1;
+  for (int64_t size : tensor.shape)
+    elements *= static_cast<size_t>(size);
+  bool integers = std::holds_alternative<std::vector<int32_t>>(tensor.elements);
+  bool complete = std::visit(
+      [&](const auto &list) { return list.size() == elements; },
+      tensor.elements);
+  if (!llvm::equal(tensor.shape, shapeOf(type)) ||
+      integers != isInteger(type) || !complete)
+    return error() << "got " << describe(tensor) << ", expected " << type;
+
+  Handle given(&tensor.elements, [](const Elements *) {});
+  if (integers)
+    return given;
+  Type element = getElementTypeOrSelf(type);
+  if (isKeptIn<Real>(element, *given) && !element.isBF16())
+    return given;
+  auto convert = [&](auto sample) {
+    std::vector<decltype(sample)> kept;
+    std::visit([&](const auto &list) { kept.assign(list.begin(), list.end()); },
+               *given);
+    return memory.own(std::move(kept));
+  };
+  if (element.isF64())
+    return Handle(convert(double()));
+  std::shared_ptr<Elements> kept = convert(Real());
+  if constexpr (std::is_same_v<Real, float>)
+    if (element.isBF16())
+      roundToBf16(absl::MakeSpan(std::get<std::vector<float>>(*kept)));
+  return Handle(std::move(kept));
+}
+
+template <typename Real>
+FailureOr<SmallVector<Tensor>> Run<Real>::run(func::FuncOp function,
+                                              ArrayRef<Tensor> arguments) {
+  auto error = [&] {
+    return function.emitError("interpreting @") << function.getName() << ": ";
+  };
+  if (arguments.size() != function.getNumArguments())
+    return error() << "got " << arguments.size() << " arguments, expected "
+                   << function.getNumArguments();
+  SmallVector<Handle> handles;
+  for (auto [i, argument] : llvm::enumerate(arguments)) {
+    auto handle = import(argument, function.getArgumentTypes()[i], [&, i = i] {
+      return error() << "argument " << i << ": ";
+    });
+    if (failed(handle))
+      return failure();
+    handles.push_back(*handle);
+  }
+  auto returned = call(function, handles);
+  if (failed(returned))
+    return failure();
+  SmallVector<Tensor> results;
+  for (auto [type, handle] :
+       llvm::zip_equal(function.getResultTypes(), *returned)) {
+    SmallVector<int64_t> shape = shapeOf(type);
+    results.push_back({{shape.begin(), shape.end()}, *handle});
+    handle.reset();
+  }
+  return results;
+}
+
+template <typename Real>
+FailureOr<SmallVector<Handle>>
+Run<Real>::call(func::FuncOp function, MutableArrayRef<Handle> arguments) {
+  auto error = [&] {
+    return function.emitError("interpreting @") << function.getName() << ": ";
+  };
+  if (function.isExternal())
+    return error() << "it has no body";
+  if (!function.getBody().hasOneBlock())
+    return error() << "it has " << function.getBody().getBlocks().size()
+                   << " blocks, expected one: control flow is not interpreted";
+  if (llvm::is_contained(entered, function))
+    return error() << "it calls itself";
+  entered.push_back(function);
+  Block &block = function.getBody().front();
+  Frame<Real> frame(memory);
+  for (auto [argument, handle] :
+       llvm::zip_equal(block.getArguments(), arguments))
+    frame.set(argument, std::move(handle)); // freed after its last use in here
+  if (failed(runBody(block, frame)))
+    return failure();
+  entered.pop_back();
+  SmallVector<Handle> returned;
+  for (Value value : block.getTerminator()->getOperands())
+    returned.push_back(frame.handle(value));
+  return returned;
+}
+
+template <typename Real>
+LogicalResult Run<Real>::runBody(Block &block, Frame<Real> &frame) {
+  auto deaths = deathsIn(block);
+  auto bury = [&](Operation *op) {
+    for (Value value : deaths.lookup(op))
+      frame.erase(value);
+  };
+  bury(nullptr);
+  for (Operation &op : block.without_terminator()) {
+    if (failed(runOp(op, frame)))
+      return failure();
+    bury(&op);
+  }
+  return success();
+}
+
+template <typename Real>
+LogicalResult Run<Real>::runOp(Operation &op, Frame<Real> &frame) {
+  ++operations;
+  if (auto param = dyn_cast<ParamOp>(op))
+    return runParam(param, frame);
+  if (auto constant = dyn_cast<arith::ConstantOp>(op))
+    return runConstant(constant, frame);
+  if (auto called = dyn_cast<func::CallOp>(op))
+    return runCall(called, frame);
+  if (auto group = dyn_cast<qkern::GroupOp>(op))
+    return runGroup(group, frame);
+  auto evaluator =
+      EvaluatorTable::get().find<Real>(op.getName().getStringRef());
+  if (!evaluator) {
+    InFlightDiagnostic error = errorAt(&op) << "no evaluator";
+    if (isa<qkern::ViewOp, qkern::DispatchOp>(op))
+      error << "; kernels are run by the runtime, interpret what "
+               "--qwen35-to-kernels starts from";
+    return error;
+  }
+  for (Type type : op.getResultTypes())
+    if (std::optional<std::string> why = unsupported(type))
+      return errorAt(&op) << *why;
+  absl::Status status = frame.finish(evaluator(&op, frame));
+  if (!status.ok())
+    return errorAt(&op) << messageOf(status);
+  return success();
+}
+
+template <typename Real>
+LogicalResult Run<Real>::runParam(ParamOp op, Frame<Real> &frame) {
+  auto found = params.find(op.getName());
+  if (found == params.end())
+    return errorAt(op) << "no parameter is named \"" << op.getName()
+                       << "\" among the " << params.size() << " given";
+  auto handle = import(found->second, op.getResult().getType(), [&] {
+    return errorAt(op) << "parameter \"" << op.getName() << "\": ";
+  });
+  if (failed(handle))
+    return failure();
+  frame.set(op.getResult(), *handle);
+  return success();
+}
+
+template <typename Real>
+LogicalResult Run<Real>::runConstant(arith::ConstantOp op, Frame<Real> &frame) {
+  if (std::optional<std::string> why = unsupported(op.getType()))
+    return errorAt(op) << *why;
+  auto literal = dyn_cast<DenseElementsAttr>(op.getValue());
+  if (!literal)
+    return errorAt(op) << "got " << op.getValue() << ", expected dense<...>";
+  Tensor tensor;
+  llvm::append_range(tensor.shape, literal.getType().getShape());
+  if (isInteger(op.getType())) {
+    std::vector<int32_t> elements;
+    llvm::append_range(elements, literal.getValues<int32_t>());
+    tensor.elements = std::move(elements);
+  } else {
+    std::vector<double> elements;
+    for (const APFloat &element : literal.getValues<APFloat>())
+      elements.push_back(element.convertToDouble());
+    tensor.elements = std::move(elements);
+  }
+  auto handle = import(tensor, op.getType(), [&] { return errorAt(op); });
+  if (failed(handle))
+    return failure();
+  // What was not converted still refers to the local tensor.
+  if (handle->get() == &tensor.elements)
+    handle = Handle(memory.own(std::move(tensor.elements)));
+  frame.set(op.getResult(), *handle);
+  return success();
+}
+
+template <typename Real>
+LogicalResult Run<Real>::runCall(func::CallOp op, Frame<Real> &frame) {
+  auto callee =
+      SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(op, op.getCalleeAttr());
+  if (!callee)
+    return errorAt(op) << "no function @" << op.getCallee();
+  SmallVector<Handle> arguments;
+  for (Value operand : op.getOperands())
+    arguments.push_back(frame.handle(operand));
+  auto returned = call(callee, arguments);
+  if (failed(returned))
+    return failure();
+  for (auto [result, handle] : llvm::zip_equal(op.getResults(), *returned))
+    frame.set(result, handle);
+  return success();
+}
+
+template <typename Real>
+LogicalResult Run<Real>::runGroup(qkern::GroupOp op, Frame<Real> &frame) {
+  Block &body = op.getBody().front();
+  if (failed(runBody(body, frame)))
+    return failure();
+  Operation *yield = body.getTerminator();
+  for (auto [result, value] :
+       llvm::zip_equal(op.getResults(), yield->getOperands()))
+    frame.set(result, frame.handle(value));
+  for (Operation &inner : body)
+    for (Value value : inner.getResults())
+      frame.erase(value);
+  return success();
+}
+
+template <typename Real>
+FailureOr<SmallVector<Tensor>> runIn(func::FuncOp function,
+                                     ArrayRef<Tensor> arguments,
+                                     const ParamMap &params, Stats *stats) {
+  Run<Real> run(params);
+  auto results = run.run(function, arguments);
+  if (stats)
+    *stats = run.stats();
+  return results;
+}
+
+} // namespace
+
+FailureOr<SmallVector<Tensor>> interpret(func::FuncOp function,
+                                         ArrayRef<Tensor> arguments,
+                                         const ParamMap &params,
+                                         const Options &options) {
+  return options.fp64
+             ? runIn<double>(function, arguments, params, options.stats)
+             : runIn<float>(function, arguments, params, options.stats);
+}
+
+bool hasEvaluator(OperationName name) {
+  // Those that runOp knows by themselves, and the terminator of a function.
+  static const StringRef others[] = {
+      ParamOp::getOperationName(), arith::ConstantOp::getOperationName(),
+      func::CallOp::getOperationName(), func::ReturnOp::getOperationName(),
+      qkern::GroupOp::getOperationName()};
+  return EvaluatorTable::get().contains(name.getStringRef()) ||
+         llvm::is_contained(others, name.getStringRef());
+}
+
+std::optional<Tensor> documentTable(SeqType type, ArrayRef<int64_t> lengths) {
+  SeqTable shape{type.getTokens(), type.getMaxDocs()};
+  std::vector<int32_t> table(shape.words());
+  if (!fillSeqTable(shape, lengths.data(), lengths.size(), table.data()))
+    return std::nullopt;
+  return Tensor{{shape.words()}, std::move(table)};
+}
+
+} // namespace qwen35::interpreter
