@@ -8,11 +8,15 @@ namespace qwen35::codegen::cpu {
 void registerAllKernels() {
   static std::once_flag once;
   std::call_once(once, [] {
+    registerElementwiseKernels();
+    registerEmbeddingKernels();
+    registerGateKernels();
     registerMatmulKernels();
     registerConvKernels();
     registerGdnBackwardKernels();
     registerGdnForwardKernels();
     registerNormKernels();
+    registerOptimizerKernels();
   });
 }
 

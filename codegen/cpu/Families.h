@@ -4,11 +4,15 @@
 namespace qwen35::codegen::cpu {
 
 /// One function per file of kernel families; called by registerAllKernels.
+void registerElementwiseKernels();
+void registerEmbeddingKernels();
+void registerGateKernels();
 void registerMatmulKernels();
 void registerConvKernels();
 void registerGdnBackwardKernels();
 void registerGdnForwardKernels();
 void registerNormKernels();
+void registerOptimizerKernels();
 
 } // namespace qwen35::codegen::cpu
 
