@@ -1,5 +1,6 @@
 #include "runtime/checkpoint/hf_folder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -16,8 +17,9 @@ constexpr int64_t kMaxIndex = 100'000'000;
 /// A plain name of a file in this folder; an index must not lead elsewhere.
 bool isPlainName(const std::string &name) {
   return !name.empty() && name != "." && name != ".." &&
-         name.find('/') == std::string::npos &&
-         name.find('\0') == std::string::npos;
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return c >= 0x20 && c != 0x7f && c != '/';
+         });
 }
 
 /// Says what the folder holds instead, since a wrong folder is the usual cause.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 
 namespace qwen35 {
@@ -14,7 +15,7 @@ using nlohmann::json;
 /// Builds the document and stops at the first thing that is wrong with it.
 class Builder : public nlohmann::json_sax<json> {
 public:
-  explicit Builder(int maxDepth) : maxDepth(maxDepth) {}
+  explicit Builder(const JsonLimits &limits) : limits(limits) {}
 
   bool null() override { return add(nullptr); }
   bool boolean(bool value) override { return add(value); }
@@ -32,6 +33,11 @@ public:
   bool end_array() override { return close(); }
 
   bool key(string_t &name) override {
+    for (unsigned char c : name)
+      if (c < 0x20 || c == 0x7f)
+        return fail(absl::StrCat("the key \"",
+                                 absl::CHexEscape(name.substr(0, 200)),
+                                 "\" has a control character"));
     auto [slot, fresh] = stack.back()->emplace(name, nullptr);
     if (!fresh)
       return fail(absl::StrCat("the key \"", name.substr(0, 200),
@@ -65,14 +71,27 @@ private:
     return &(*member = std::move(value));
   }
 
+  bool hasRoom() {
+    if (stack.empty() || !stack.back()->is_array() ||
+        stack.back()->size() < limits.elements)
+      return true;
+    return fail(absl::StrCat("an array has more than ", limits.elements,
+                             " elements"));
+  }
+
   bool add(json value) {
+    if (!hasRoom())
+      return false;
     place(std::move(value));
     return true;
   }
 
   bool open(json value) {
-    if (static_cast<int>(stack.size()) >= maxDepth)
-      return fail(absl::StrCat("nested deeper than ", maxDepth, " levels"));
+    if (stack.size() >= limits.depth)
+      return fail(absl::StrCat("nested deeper than ", limits.depth,
+                               " levels"));
+    if (!hasRoom())
+      return false;
     stack.push_back(place(std::move(value)));
     return true;
   }
@@ -82,7 +101,7 @@ private:
     return true;
   }
 
-  int maxDepth;
+  JsonLimits limits;
   std::vector<json *> stack; // open containers; children never move them
   json *member = nullptr;    // the value slot of the last key
 };
@@ -90,8 +109,8 @@ private:
 } // namespace
 
 absl::StatusOr<json> parseJson(absl::string_view text, absl::string_view what,
-                               int maxDepth) {
-  Builder builder(maxDepth);
+                               const JsonLimits &limits) {
+  Builder builder(limits);
   if (!json::sax_parse(text.data(), text.data() + text.size(), &builder))
     return absl::InvalidArgumentError(
         absl::StrCat(what, ": ", builder.error));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -129,7 +130,8 @@ absl::Status SafetensorsFile::parse() {
   dataBegin = kLengthBytes + static_cast<int64_t>(length);
 
   absl::StatusOr<json> header =
-      parseJson(text, absl::StrCat(file.path(), ": header"), /*maxDepth=*/4);
+      parseJson(text, absl::StrCat(file.path(), ": header"),
+                {.depth = 4, .elements = kMaxRank});
   if (!header.ok())
     return header.status();
   for (const auto &[name, entry] : header->items()) {

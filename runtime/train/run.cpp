@@ -17,6 +17,12 @@
 namespace qwen35 {
 namespace {
 
+absl::StatusOr<std::shared_ptr<const Corpus>>
+openCorpus(const RunOptions &options, const bundle::Bundle &message) {
+  return Corpus::open(options.data, {message.model().vocab_size(),
+                                     message.model().byte_vocabulary()});
+}
+
 /// One training run, from its folder's lock to the exported model.
 class Run {
 public:
@@ -181,9 +187,8 @@ LoaderOptions Run::loaderOptions() const {
 absl::Status Run::openData() {
   if (options.data.empty())
     return absl::OkStatus();
-  const bundle::Model &model = setup.bundle->message().model();
-  absl::StatusOr<std::shared_ptr<const Corpus>> opened = Corpus::open(
-      options.data, {model.vocab_size(), model.byte_vocabulary()});
+  absl::StatusOr<std::shared_ptr<const Corpus>> opened =
+      openCorpus(options, setup.bundle->message());
   QWEN35_RETURN_IF_ERROR(opened.status());
   corpus = std::move(*opened);
   if (!options.evalLoss)
@@ -294,6 +299,15 @@ absl::Status runBundle(const RunOptions &options, FILE *out) {
     if (setup->original)
       absl::FPrintF(out, "weights %s: %s\n", options.weights,
                     setup->original->summary());
+    if (options.data.empty())
+      return absl::OkStatus();
+    const bundle::Bundle &message = setup->bundle->message();
+    absl::StatusOr<std::shared_ptr<const Corpus>> corpus =
+        openCorpus(options, message);
+    QWEN35_RETURN_IF_ERROR(corpus.status());
+    absl::FPrintF(out, "data    %s\n",
+                  formatReport(reportCorpus(**corpus, message.io().tokens()),
+                               message.io().tokens()));
     return absl::OkStatus();
   }
   if (!options.batch.empty())

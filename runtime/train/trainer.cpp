@@ -31,7 +31,12 @@ absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
     savedStep = state.step; // it was resumed from there
   StopSignal stop;
   while (state.step < lastStep && !StopSignal::received()) {
-    QWEN35_RETURN_IF_ERROR(trainOne());
+    if (absl::Status status = trainOne(); !status.ok()) {
+      // The state is that of the last step; its data may be at fault, not it.
+      if (savedStep != state.step && state.step > 0)
+        complain(save());
+      return status;
+    }
     int64_t every = parts.recipe.train.saveEvery;
     bool due = every > 0 && state.step % every == 0;
     bool last = state.step == lastStep;
@@ -57,6 +62,8 @@ absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
   int signal = StopSignal::received();
   if (savedStep != state.step && state.step > 0)
     QWEN35_RETURN_IF_ERROR(save());
+  if (state.step >= lastStep)
+    signal = 0; // it came too late to change anything
   if (signal) {
     absl::FPrintF(parts.out,
                   "stopped by %s after step %d of %d; go on with --resume "

@@ -252,12 +252,13 @@ TEST(RunTest, ADryRunPrintsRecipeParametersAndPlan) {
   RunOptions options;
   options.bundle = tiny.folder.in("tiny.q35");
   options.dryRun = true;
+  options.data = {tiny.folder.in("text")};
   options.sets = {"optim.lr=0.5"};
   ASSERT_OK(tiny.run(options));
   for (const char *part :
        {"lr = 0.5", "model.w ", "[256]", "normal(0.02)", "BF16",
         "256 elements in 1 tensors", "arena state", "weights",
-        "largest buffers:", "program finish"})
+        "largest buffers:", "program finish", "data    40 documents"})
     expectContains(tiny.output, part);
   EXPECT_EQ(*listFolder(tiny.folder.path),
             (std::vector<std::string>{"out", "text", "tiny.q35"}));
