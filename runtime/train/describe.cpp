@@ -79,7 +79,8 @@ std::string describeRun(const RunSetup &setup, int threads) {
   std::string text = absl::StrCat(
       "model   ", message.model().name(), ": ",
       groupDigits(static_cast<int64_t>(message.model().parameters())),
-      " parameters in ", setup.params.size(), " tensors\n", "bundle  ",
+      " parameters in ", setup.params.size(),
+      setup.params.size() == 1 ? " tensor\n" : " tensors\n", "bundle  ",
       shortDigest(*setup.bundle), ", ", formatBytes(setup.bundle->size()),
       ", by ", message.provenance().compiler(), "\n", "target  ",
       message.targets(0).kind(), " ", message.targets(0).cpu(), ", ",

@@ -285,7 +285,13 @@ absl::Status Run::exportModel() {
       HfCheckpoint::open(options.exportHf, setup.params);
   QWEN35_RETURN_IF_ERROR(written.status());
   QWEN35_RETURN_IF_ERROR(written->load(step->weights()));
-  return showLoss(absl::StrCat("reloaded from ", options.exportHf));
+  bool rounded = false;
+  for (const auto &[name, tensor] : written->folder().tensors())
+    rounded |= tensor.info->type == ElementType::BF16 ||
+               tensor.info->type == ElementType::F16;
+  return showLoss(absl::StrCat("reloaded from ", options.exportHf,
+                               rounded ? ", whose 16-bit tensors are rounded"
+                                       : ""));
 }
 
 } // namespace

@@ -139,6 +139,29 @@ TEST(HfCheckpointTest, A14LoadAndExportReproducesDtypesAndBytes) {
   EXPECT_EQ(*listFolder(target.path), std::vector<std::string>{"out"});
 }
 
+// A14 on checkpoints that transformers wrote.
+TEST(HfCheckpointTest, A14GoldenModelsComeBackByteForByte) {
+  for (const char *name : {"dense", "dense_tied", "moe", "real_heads"}) {
+    std::string folder =
+        absl::StrCat(QWEN35_SOURCE_DIR, "/test/golden/", name);
+    auto files = HfFolder::open(folder);
+    ASSERT_OK(files);
+    std::vector<ParamSpec> params;
+    for (const auto &[tensor, place] : files->tensors())
+      params.push_back({tensor, place.info->shape, "", place.info->type});
+    auto checkpoint = HfCheckpoint::open(folder, params);
+    ASSERT_OK(checkpoint);
+    Weights weights(params);
+    ASSERT_OK(checkpoint->load(weights.mut()));
+    TempFolder target;
+    ASSERT_OK(checkpoint->exportTo(target.in("out"), weights.view(), {}));
+    for (const char *file : {"model.safetensors", "config.json"})
+      EXPECT_EQ(readAll(joinPath(folder, file)),
+                readAll(joinPath(target.in("out"), file)))
+          << name;
+  }
+}
+
 // A15: A_log and dt_bias in float32 reach the master weights with every bit.
 TEST(HfCheckpointTest, A15DecayParametersKeepFloat32) {
   std::vector<ParamSpec> params = {

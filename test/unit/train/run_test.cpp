@@ -35,7 +35,7 @@ TEST(RunTest, TrainsRecordsAndSaves) {
 
   EXPECT_EQ(countLines(tiny.output, " | loss "), 30);
   expectContains(tiny.output, "step 30/30 | loss ");
-  expectContains(tiny.output, "model   tiny: 256 parameters in 1 tensors");
+  expectContains(tiny.output, "model   tiny: 256 parameters in 1 tensor");
   expectContains(tiny.output, "weights seed 7");
   expectContains(tiny.output, "time per class of op over 30 steps");
   EXPECT_LT(lossOf(tiny.output, "step 30"), 0.3 * lossOf(tiny.output, "start"));
