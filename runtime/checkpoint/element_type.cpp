@@ -124,6 +124,8 @@ bool isFloating(ElementType type) {
 }
 
 void toFloat(ElementType type, const char *bytes, int64_t count, float *out) {
+  if (count == 0) // memcpy of nothing still wants pointers
+    return;
   switch (type) {
   case ElementType::F32:
     std::memcpy(out, bytes, count * sizeof(float));
@@ -147,6 +149,8 @@ void toFloat(ElementType type, const char *bytes, int64_t count, float *out) {
 
 void fromFloat(ElementType type, const float *values, int64_t count,
                char *bytes) {
+  if (count == 0) // memcpy of nothing still wants pointers
+    return;
   switch (type) {
   case ElementType::F32:
     std::memcpy(bytes, values, count * sizeof(float));

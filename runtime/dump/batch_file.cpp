@@ -79,7 +79,8 @@ BatchReader::integers(const char *name) const {
                                  nameOf(info->type), ", expected I64 or I32"));
   }
   if (info->type == ElementType::I64) {
-    std::memcpy(result.values.data(), bytes, count * sizeof(int64_t));
+    if (count > 0) // memcpy of nothing still wants pointers
+      std::memcpy(result.values.data(), bytes, count * sizeof(int64_t));
   } else if (info->type == ElementType::I32) {
     for (int64_t i = 0; i < count; ++i) {
       int32_t value;
