@@ -11,6 +11,7 @@ void registerAllKernels() {
     registerElementwiseKernels();
     registerEmbeddingKernels();
     registerGateKernels();
+    registerLossKernels();
     registerMatmulKernels();
     registerConvKernels();
     registerGdnBackwardKernels();

@@ -7,6 +7,7 @@ namespace qwen35::codegen::cpu {
 void registerElementwiseKernels();
 void registerEmbeddingKernels();
 void registerGateKernels();
+void registerLossKernels();
 void registerMatmulKernels();
 void registerConvKernels();
 void registerGdnBackwardKernels();

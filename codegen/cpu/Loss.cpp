@@ -1,0 +1,325 @@
+// lm_loss and lm_loss_grad: linear head and cross entropy without logits of all
+// tokens. Both work on blocks of 64 tokens; the gradient keeps the logits of one
+// chunk of blocks in its workspace, turns them into their gradient in place and
+// multiplies that into dh and dweight before the next chunk overwrites it.
+
+#include "codegen/cpu/Families.h"
+#include "codegen/cpu/Gemm.h"
+#include "codegen/cpu/KernelBuilder.h"
+
+#include "llvm/Support/MathExtras.h"
+
+#include <limits>
+
+using namespace mlir;
+
+namespace qwen35::codegen::cpu {
+namespace {
+
+constexpr int64_t kBlock = 64;   // tokens whose logits one task forms
+constexpr int64_t kIgnored = -100; // label without a target
+
+LogicalResult checkLoss(const KernelSpec &spec, EmitError emitError) {
+  Type f32 = Float32Type::get(spec.inputs[0].getContext());
+  Type i32 = IntegerType::get(spec.inputs[0].getContext(), 32);
+  if (failed(requireType(spec, spec.inputs[0], "h", {kAny, kAny}, f32,
+                         emitError)))
+    return failure();
+  int64_t tokens = spec.inputs[0].getDimSize(0);
+  int64_t columns = spec.inputs[0].getDimSize(1);
+  return success(
+      succeeded(requireType(spec, spec.inputs[1], "weight", {kAny, columns},
+                            f32, emitError)) &&
+      succeeded(requireType(spec, spec.inputs[2], "labels", {tokens}, i32,
+                            emitError)) &&
+      succeeded(requireType(spec, spec.inputs[3], "inv_count", {}, f32,
+                            emitError)) &&
+      succeeded(
+          requireType(spec, spec.outputs[0], "loss", {}, f32, emitError)));
+}
+
+/// Calls body(rows) with the static number of rows of block `block` of `tokens`.
+void forBlockRows(KernelBuilder &k, Val block, int64_t tokens,
+                  llvm::function_ref<void(int64_t)> body) {
+  int64_t full = tokens / kBlock, tail = tokens % kBlock;
+  if (tail == 0)
+    return body(kBlock);
+  if (full == 0)
+    return body(tail);
+  k.ifThenElse(
+      block < double(full), [&] { body(kBlock); }, [&] { body(tail); });
+}
+
+/// The columns [0, n) of a product in pieces of at most kTileColumns.
+void forColumnTiles(KernelBuilder &k, int64_t n,
+                    llvm::function_ref<void(Ix first, int64_t count)> body) {
+  int64_t full = n / kTileColumns, tail = n % kTileColumns;
+  if (full > 0)
+    k.forLoop(0, full * kTileColumns, kTileColumns,
+              [&](Val first) { body(first, kTileColumns); });
+  if (tail > 0)
+    body(full * kTileColumns, tail);
+}
+
+/// Adds the partial losses in order.
+void sumLosses(KernelBuilder &k, View partials, Val invCount) {
+  Val total = k.forLoop(0, partials.size(0), 1, {k.f64(0)},
+                        [&](Val i, ArrayRef<Val> carried) {
+                          return SmallVector<Val>{carried[0] +
+                                                  partials.load({i})};
+                        })[0];
+  k.output(0).store(cast(total * cast(invCount, k.f64()), k.f32()), {});
+}
+
+class LmLoss : public KernelFamily {
+public:
+  StringRef op() const override { return "lm_loss"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 4, 1, emitError)) ||
+        failed(checkLoss(spec, emitError)))
+      return failure();
+    int64_t blocks =
+        llvm::divideCeil(spec.inputs[0].getDimSize(0), kBlock);
+    KernelPlan plan;
+    plan.grids = {blocks, 1};
+    plan.workspaceBytes = blocks * 8;
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned stage,
+            KernelBuilder &k) const override {
+    View h = k.input(0), w = k.input(1), labels = k.input(2);
+    int64_t tokens = h.size(0), D = h.size(1), V = w.size(0);
+    View partials =
+        k.workspace(0, {int64_t(llvm::divideCeil(tokens, kBlock))}, k.f64());
+    if (stage == 1)
+      return sumLosses(k, partials, k.input(3).load({}));
+
+    // Per row: largest logit so far, sum of exponentials, logit of the label.
+    View maxima = k.scratch({kBlock}, k.f32());
+    View sums = k.scratch({kBlock}, k.f32());
+    View targets = k.scratch({kBlock}, k.f32());
+    View logits = k.scratch({kBlock, kTileColumns}, k.f32());
+    Val first = k.task() * double(kBlock);
+    forBlockRows(k, k.task(), tokens, [&](int64_t rows) {
+      View hBlock = h.tile({first, 0}, {rows, D});
+      k.forLoop(0, rows, 1, [&](Val row) {
+        maxima.store(k.f32(-std::numeric_limits<float>::infinity()), {row});
+        sums.store(k.f32(0), {row});
+        targets.store(k.f32(0), {row});
+      });
+      forColumnTiles(k, V, [&](Ix column, int64_t count) {
+        View tile = logits.tile({0, 0}, {rows, count});
+        matmulRange(k, MatrixOperand{hBlock},
+                    MatrixOperand{w.tile({column, 0}, {count, D}), true}, tile,
+                    Start::Zero, View(), TileRange{0, rows, 0, count});
+        k.forLoop(0, rows, 1, [&](Val row) {
+          View line = tile.row(row);
+          Val before = maxima.load({row});
+          Val now = max(before, k.maximum(count, [&](Lanes l) {
+            return line.load({l.i}, l);
+          }));
+          Val sum = k.sum(count, [&](Lanes l) {
+            return exp(line.load({l.i}, l) - now);
+          });
+          sums.store(sums.load({row}) * exp(before - now) + sum, {row});
+          maxima.store(now, {row});
+          Val label = cast(labels.load({first + row}), k.index()) -
+                      k.toIndex(column);
+          k.ifThen((label >= 0.0) & (label < double(count)),
+                   [&] { targets.store(line.load({label}), {row}); });
+        });
+      });
+      Val loss = k.forLoop(
+          0, rows, 1, {k.f64(0)}, [&](Val row, ArrayRef<Val> carried) {
+            Val nll = maxima.load({row}) + log(sums.load({row})) -
+                      targets.load({row});
+            Val ignored = labels.load({first + row}) == double(kIgnored);
+            return SmallVector<Val>{
+                carried[0] + select(ignored, k.f64(0), cast(nll, k.f64()))};
+          })[0];
+      partials.store(loss, {k.task()});
+    });
+  }
+};
+
+class LmLossGrad : public KernelFamily {
+public:
+  StringRef op() const override { return "lm_loss_grad"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 4, 3, emitError)) ||
+        failed(checkLoss(spec, emitError)) ||
+        failed(requireSameShape(spec, spec.outputs[1], "dh", spec.inputs[0],
+                                "h", emitError)) ||
+        failed(requireSameShape(spec, spec.outputs[2], "dweight",
+                                spec.inputs[1], "weight", emitError)))
+      return failure();
+    Sizes size = sizes(spec);
+    KernelPlan plan;
+    for (int64_t chunk = 0; chunk < size.chunks; ++chunk) {
+      plan.grids.push_back(
+          llvm::divideCeil(size.chunkTokens(chunk), kBlock));
+      plan.grids.push_back(size.dhTiles(chunk) + size.dwTiles());
+    }
+    plan.grids.push_back(1);
+    plan.workspaceBytes = size.partialsOffset() + size.blocks * 8;
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned stage,
+            KernelBuilder &k) const override {
+    Sizes size = sizes(spec);
+    View partials = k.workspace(size.partialsOffset(), {size.blocks}, k.f64());
+    int64_t chunk = stage / 2;
+    if (chunk == size.chunks)
+      return sumLosses(k, partials, k.input(3).load({}));
+    View logits =
+        k.workspace(0, {size.chunkTokens(chunk), size.V}, k.f32());
+    if (stage % 2 == 0)
+      emitGradientOfLogits(k, size, chunk, logits, partials);
+    else
+      emitProducts(k, size, chunk, logits);
+  }
+
+private:
+  static constexpr int64_t kRows = 60;         // of a tile of dh
+  static constexpr int64_t kVocabulary = 252;  // rows of a tile of dweight
+
+  struct Sizes {
+    int64_t T, D, V;
+    int64_t chunk;  ///< Tokens whose logits exist at a time.
+    int64_t chunks, blocks;
+
+    /// Where the partial losses begin, behind the logits.
+    int64_t partialsOffset() const { return llvm::alignTo(chunk * V * 4, 64); }
+    int64_t chunkTokens(int64_t index) const {
+      return std::min(chunk, T - index * chunk);
+    }
+    int64_t columnTiles() const { return llvm::divideCeil(D, kTileColumns); }
+    int64_t dhTiles(int64_t index) const {
+      return llvm::divideCeil(chunkTokens(index), kRows) * columnTiles();
+    }
+    int64_t dwTiles() const {
+      return llvm::divideCeil(V, kVocabulary) * columnTiles();
+    }
+  };
+
+  static Sizes sizes(const KernelSpec &spec) {
+    Sizes size;
+    size.T = spec.inputs[0].getDimSize(0);
+    size.D = spec.inputs[0].getDimSize(1);
+    size.V = spec.inputs[1].getDimSize(0);
+    // At least two chunks, so that logits of all tokens never exist; 256 tokens
+    // make the products efficient; beyond 8192 tokens, 32 chunks.
+    int64_t half = llvm::alignTo(llvm::divideCeil(size.T, 2), kBlock);
+    size.chunk = std::min<int64_t>(
+        half, std::max<int64_t>(256, llvm::alignTo(size.T / 32, kBlock)));
+    size.chunks = llvm::divideCeil(size.T, size.chunk);
+    size.blocks = llvm::divideCeil(size.T, kBlock);
+    return size;
+  }
+
+  /// One block: logits, then (softmax - onehot) * inv_count in their place.
+  static void emitGradientOfLogits(KernelBuilder &k, const Sizes &size,
+                                   int64_t chunk, View logits,
+                                   View partials) {
+    View h = k.input(0), w = k.input(1), labels = k.input(2);
+    Val invCount = k.input(3).load({});
+    Val inChunk = k.task() * double(kBlock);
+    Val first = inChunk + double(chunk * size.chunk);
+    forBlockRows(k, k.task(), size.chunkTokens(chunk), [&](int64_t rows) {
+      View hBlock = h.tile({first, 0}, {rows, size.D});
+      View block = logits.tile({inChunk, 0}, {rows, size.V});
+      forColumnTiles(k, size.V, [&](Ix column, int64_t count) {
+        matmulRange(k, MatrixOperand{hBlock}, MatrixOperand{w, true}, block,
+                    Start::Zero, View(), TileRange{0, rows, column, count});
+      });
+      Val loss = k.forLoop(
+          0, rows, 1, {k.f64(0)}, [&](Val row, ArrayRef<Val> carried) {
+            View line = block.row(row);
+            Val label = labels.load({first + row});
+            Val nll = k.ifValues(
+                label == double(kIgnored),
+                [&] {
+                  k.forLanes(size.V, [&](Lanes l) {
+                    line.store(k.zero(k.f32(), l.width), {l.i}, l);
+                  });
+                  return SmallVector<Val>{k.f64(0)};
+                },
+                [&] {
+                  return SmallVector<Val>{
+                      gradientOfRow(k, size.V, line, label, invCount)};
+                })[0];
+            return SmallVector<Val>{carried[0] + nll};
+          })[0];
+      partials.store(loss, {k.task() + double(chunk * size.chunk / kBlock)});
+    });
+  }
+
+  static Val gradientOfRow(KernelBuilder &k, int64_t V, View line, Val label,
+                           Val invCount) {
+    Val at = cast(label, k.index());
+    Val target = line.load({at});
+    Val largest =
+        k.maximum(V, [&](Lanes l) { return line.load({l.i}, l); });
+    Val sum = k.sum(
+        V, [&](Lanes l) { return exp(line.load({l.i}, l) - largest); });
+    Val scale = invCount / sum;
+    k.forLanes(V, [&](Lanes l) {
+      line.store(exp(line.load({l.i}, l) - largest) * scale, {l.i}, l);
+    });
+    line.store(line.load({at}) - invCount, {at});
+    return cast(largest + log(sum) - target, k.f64());
+  }
+
+  /// dh = dlogits weight and dweight (+)= dlogits^T h: tiles of both.
+  static void emitProducts(KernelBuilder &k, const Sizes &size, int64_t chunk,
+                           View logits) {
+    View h = k.input(0), w = k.input(1), dh = k.output(1), dw = k.output(2);
+    int64_t rows = size.chunkTokens(chunk), first = chunk * size.chunk;
+    auto tile = [&](Val number, int64_t M, int64_t rowStep) {
+      Val row = number / double(size.columnTiles()) * double(rowStep);
+      Val column =
+          number % double(size.columnTiles()) * double(kTileColumns);
+      TileRange range{row, min(k.index(M) - row, k.index(rowStep)), column,
+                      min(k.index(size.D) - column, k.index(kTileColumns))};
+      // Where there is one tile its size is known while compiling.
+      if (M <= rowStep) {
+        range.firstRow = 0;
+        range.rowCount = M;
+      }
+      if (size.D <= kTileColumns) {
+        range.firstColumn = 0;
+        range.columnCount = size.D;
+      }
+      return range;
+    };
+    int64_t dhTiles = size.dhTiles(chunk);
+    k.ifThenElse(
+        k.task() < double(dhTiles),
+        [&] {
+          matmulRange(k, MatrixOperand{logits}, MatrixOperand{w},
+                      dh.tile({first, 0}, {rows, size.D}), Start::Zero,
+                      View(), tile(k.task(), rows, kRows));
+        },
+        [&] {
+          matmulRange(k, MatrixOperand{logits, true},
+                      MatrixOperand{h.tile({first, 0}, {rows, size.D})}, dw,
+                      chunk == 0 ? Start::Zero : Start::Add, View(),
+                      tile(k.task() - double(dhTiles), size.V, kVocabulary));
+        });
+  }
+};
+
+} // namespace
+
+void registerLossKernels() {
+  registerKernel(std::make_unique<LmLoss>());
+  registerKernel(std::make_unique<LmLossGrad>());
+}
+
+} // namespace qwen35::codegen::cpu
