@@ -28,7 +28,7 @@ llvm::FailureOr<ResolvedTarget> resolveTarget(const CpuTarget &target,
 std::unique_ptr<llvm::TargetMachine>
 createMachine(const ResolvedTarget &target);
 
-/// One module with a func.func per stage ("symbol.body", "symbol.s1.body" ..).
+/// One module with a func.func per stage ("symbol.body", "symbol_s1.body" ..).
 mlir::OwningOpRef<mlir::ModuleOp> buildModule(mlir::MLIRContext *context,
                                               const NamedKernel &kernel,
                                               const KernelFamily &family,

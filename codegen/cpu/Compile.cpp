@@ -74,7 +74,7 @@ FailureOr<std::string> compileOne(MLIRContext *context,
 std::string stageSymbol(llvm::StringRef symbol, unsigned stage) {
   if (stage == 0)
     return symbol.str();
-  return (symbol + ".s" + llvm::Twine(stage)).str();
+  return (symbol + "_s" + llvm::Twine(stage)).str();
 }
 
 FailureOr<OwningOpRef<ModuleOp>>

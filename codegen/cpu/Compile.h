@@ -21,7 +21,7 @@ struct CpuTarget {
 };
 
 /// One kernel of a shared object. Stage 0 is exported as `symbol`, stage s > 0
-/// as `symbol.s<s>`; each is `void(void *const *args, int64_t task)`.
+/// as `symbol_s<s>`; each is `void(void *const *args, int64_t task)`.
 struct NamedKernel {
   std::string symbol;
   KernelSpec spec;

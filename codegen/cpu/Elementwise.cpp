@@ -36,8 +36,10 @@ public:
     MemRefType shape = tensors ? spec.inputs[0] : spec.outputs[0];
     StringRef shapeName = tensors ? op.inputs[0] : op.outputs[0];
     Type f32 = Float32Type::get(shape.getContext());
-    if (failed(requireType(spec, shape, shapeName, shape.getShape(), f32,
-                           emitError)))
+    // Constants come in f64 as well: the start of a norm.
+    bool f64Constant = tensors == 0 && shape.getElementType().isF64();
+    if (!f64Constant && failed(requireType(spec, shape, shapeName,
+                                           shape.getShape(), f32, emitError)))
       return failure();
     for (size_t i = 1; i < tensors; ++i)
       if (failed(requireSameShape(spec, shape, shapeName, spec.inputs[i],
@@ -111,14 +113,17 @@ std::vector<ElementwiseOp> elementwiseOps() {
                  [](const KernelSpec &, KernelBuilder &, Values in, Values,
                     int64_t) { return in; }});
   ops.push_back({"zeros", {}, {}, {"the result"}, {}, 1,
-                 [](const KernelSpec &, KernelBuilder &k, Values, Values,
+                 [](const KernelSpec &spec, KernelBuilder &k, Values, Values,
                     int64_t lanes) {
-                   return Values{k.zero(k.f32(), lanes)};
+                   return Values{
+                       k.zero(spec.outputs[0].getElementType(), lanes)};
                  }});
   ops.push_back({"ones", {}, {}, {"the result"}, {}, 1,
-                 [](const KernelSpec &, KernelBuilder &k, Values, Values,
+                 [](const KernelSpec &spec, KernelBuilder &k, Values, Values,
                     int64_t lanes) {
-                   return Values{k.zero(k.f32(), lanes).like(1)};
+                   return Values{
+                       k.zero(spec.outputs[0].getElementType(), lanes)
+                           .like(1)};
                  }});
   ops.push_back({"swiglu", {"gate", "up"}, {}, {"y"}, {}, 8,
                  [](const KernelSpec &, KernelBuilder &, Values in, Values,

@@ -82,7 +82,7 @@ TEST_F(CompileTest, ObjectImportsMemoryFunctionsAtMost) {
           << "imports " << name;
     for (const NamedKernel &kernel : sample())
       EXPECT_TRUE(exported.count(kernel.symbol)) << kernel.symbol;
-    EXPECT_TRUE(exported.count("norm_bwd.s1"));
+    EXPECT_TRUE(exported.count("norm_bwd_s1"));
     for (const llvm::object::SectionRef &section : elf->sections())
       EXPECT_NE(llvm::cantFail(section.getName()), ".init_array");
     EXPECT_EQ(bytes.find("libc.so"), std::string::npos) << "needs a library";
