@@ -35,6 +35,8 @@ void registerCpuDialects(mlir::DialectRegistry &registry);
 
 /// The kernels as one ELF shared object that imports at most memset, memcpy and
 /// memmove. Equal kernels, symbols and target give equal bytes.
+/// Note    Linking resets every llvm::cl option of the process to its default
+///         (lld does), so a tool reads its own before.
 /// Errors  Unknown op, a spec its family refuses, a symbol used twice, an
 ///         unknown cpu; each reported once through `emitError`.
 llvm::FailureOr<std::string> compileKernels(mlir::MLIRContext *context,

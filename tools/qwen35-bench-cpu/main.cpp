@@ -29,15 +29,20 @@ namespace {
 
 cl::opt<std::string> cpuName("cpu", cl::desc("Target cpu (default native)"),
                              cl::init("native"));
-cl::opt<unsigned> threadCount("workers", cl::desc("Threads (default 1)"),
-                              cl::init(1));
+cl::opt<unsigned> workers("workers", cl::desc("Threads (default 1)"),
+                          cl::init(1));
 cl::list<std::string> shapes(
     "shape", cl::CommaSeparated,
     cl::desc("Products as MxNxK or, with a transposed operand, MxNxK:ta / :tb "
              "(default: a list of squares and layer shapes)"));
-cl::opt<bool> wall("wall", cl::desc("Elapsed instead of processor time"));
-cl::opt<double> seconds("seconds", cl::desc("Time per measurement"),
-                        cl::init(0.3));
+cl::opt<bool> wallFlag("wall", cl::desc("Elapsed instead of processor time"));
+cl::opt<double> secondsFlag("seconds", cl::desc("Time per measurement"),
+                            cl::init(0.3));
+
+// Copies, since lld resets the options of the process.
+unsigned threadCount;
+bool wall;
+double seconds;
 
 using Function = void (*)(void *const *, int64_t);
 using Clock = std::chrono::steady_clock;
@@ -134,6 +139,9 @@ bool parseShape(StringRef text, Shape &shape) {
 int main(int argc, char **argv) {
   llvm::InitLLVM init(argc, argv);
   cl::ParseCommandLineOptions(argc, argv, "Speed of the CPU kernels\n");
+  threadCount = workers;
+  wall = wallFlag;
+  seconds = secondsFlag;
   std::vector<std::string> list(shapes.begin(), shapes.end());
   if (list.empty())
     list = {"256x256x256:tb",   "512x512x512",      "512x512x512:ta",
@@ -230,7 +238,7 @@ int main(int argc, char **argv) {
         "{0,-20} {1,3} tasks {2,10:f1} us {3,7:f1} GFLOP/s {4,4:f0} % of {5} "
         "core(s)\n",
         list[i], grid, time * 1e6, rate, 100 * rate / (peakRate * threadCount),
-        static_cast<unsigned>(threadCount));
+        threadCount);
   }
   return 0;
 }
