@@ -378,7 +378,7 @@ private:
                {"lr", "inv_count", "bias_correction1", "bias_correction2"},
                {"aux_scale"}, bundle::F32, {}));
     return ioList("output", io.outputs(), {"loss", "grad_norm", "commit"},
-                  {"aux_loss"}, bundle::F32, {});
+                  {"aux_loss", "lm_loss"}, bundle::F32, {});
   }
 
   absl::Status programs() {

@@ -88,13 +88,9 @@ absl::Status Trainer::trainOne() {
 
   record.totalSteps = lastStep;
   record.loss = result->loss;
-  if (parts.step.raw().hasOutput("aux_loss")) {
-    double aux = result->auxLoss;
-    record.lossTerms = {
-        {"lm", result->loss - parts.recipe.loss.auxCoef * aux}, {"aux", aux}};
-  } else {
-    record.lossTerms = {{"lm", result->loss}};
-  }
+  record.lossTerms = {{"lm", result->lmLoss}};
+  if (parts.step.raw().hasOutput("aux_loss"))
+    record.lossTerms.push_back({"aux", result->auxLoss});
   record.lr = scalars.lr;
   record.gradNorm = result->gradNorm;
   record.committed = result->committed;

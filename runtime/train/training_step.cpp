@@ -147,11 +147,16 @@ absl::StatusOr<StepResult> TrainingStep::train(const Batch &batch,
   StepResult result;
   float commit = 0;
   for (auto [name, value] : {std::pair{"loss", &result.loss},
+                             std::pair{"lm_loss", &result.lmLoss},
                              std::pair{"aux_loss", &result.auxLoss},
                              std::pair{"grad_norm", &result.gradNorm},
                              std::pair{"commit", &commit}}) {
-    if (value == &result.auxLoss && !step->hasOutput(name))
+    // A step without an auxiliary loss has one term and does not split it.
+    if ((value == &result.auxLoss || value == &result.lmLoss) &&
+        !step->hasOutput(name)) {
+      *value = value == &result.lmLoss ? result.loss : 0.0f;
       continue;
+    }
     absl::StatusOr<float> output = step->output(name);
     QWEN35_RETURN_IF_ERROR(output.status());
     *value = *output;

@@ -28,6 +28,7 @@ StepScalars scalarsOf(const Recipe &recipe, int64_t step, int64_t committed);
 /// What one optimizer step says about itself.
 struct StepResult {
   float loss = 0;    // all terms, over the valid labels of the whole step
+  float lmLoss = 0;  // the part of the next-token loss; `loss` without others
   float auxLoss = 0; // before its coefficient; 0 without such a term
   float gradNorm = 0;
   bool committed = true; // false: the norm was not finite, nothing changed

@@ -227,7 +227,7 @@ TEST_F(ValidateTest, Io) {
        "scalar lr is buffer 'lr' with f32[1] of 4 bytes, expected f32[]"},
       {[](Bundle &m) { m.mutable_io()->mutable_outputs(0)->set_name("nll"); },
        "the step has the output 'nll', expected one of loss, grad_norm, "
-       "commit, aux_loss"},
+       "commit, aux_loss, lm_loss"},
       {[](Bundle &m) { m.mutable_io()->mutable_outputs(0)->set_buffer(1000); },
        "output loss is buffer 1000, but there are 16 buffers"},
   });
