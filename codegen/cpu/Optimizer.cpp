@@ -156,6 +156,7 @@ public:
     double beta1 = spec.number("beta1"), beta2 = spec.number("beta2");
     double eps = spec.number("eps");
     Val decay = 1.0 - lr * spec.number("weight_decay"), rate = lr / bc1;
+    Val scale2 = 1.0 / bc2; // Divisions are what this kernel waits for.
     SmallVector<View> views;
     for (unsigned i = 0; i < 4; ++i)
       views.push_back(k.input(i));
@@ -166,7 +167,7 @@ public:
       Val v = part[2].load({l.i}, l), g = part[3].load({l.i}, l) * factor;
       Val newM = m * beta1 + g * (1 - beta1);
       Val newV = v * beta2 + g * g * (1 - beta2);
-      Val root = sqrt(newV / bc2) + eps;
+      Val root = sqrt(newV * scale2) + eps;
       Val newP = p * decay - newM * rate / root;
       // Selected per element rather than branched around: the same bits
       // whatever the operands are, NaN included.

@@ -1,10 +1,11 @@
 // Speed of the CPU kernels on this machine: matrix products against the measured
-// peak of a core, and how long compilation takes. Not a test; numbers vary with
+// peak of a core, row kernels in bytes, and how long compilation takes. Not a test; numbers vary with
 // the load of the machine.
 
 #include "codegen/cpu/Compile.h"
 #include "codegen/cpu/KernelBuilder.h"
 
+#include "mlir/AsmParser/AsmParser.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/Support/CommandLine.h"
@@ -17,6 +18,7 @@
 #include <chrono>
 #include <ctime>
 #include <dlfcn.h>
+#include <optional>
 #include <sys/mman.h>
 #include <thread>
 #include <unistd.h>
@@ -35,6 +37,9 @@ cl::list<std::string> shapes(
     "shape", cl::CommaSeparated,
     cl::desc("Products as MxNxK or, with a transposed operand, MxNxK:ta / :tb "
              "(default: a list of squares and layer shapes)"));
+cl::list<std::string> kernelList(
+    "kernel", cl::desc("Another kernel: op | attributes | function type of "
+                       "memrefs"));
 cl::opt<bool> wallFlag("wall", cl::desc("Elapsed instead of processor time"));
 cl::opt<double> secondsFlag("seconds", cl::desc("Time per measurement"),
                             cl::init(0.3));
@@ -86,26 +91,34 @@ public:
   }
 };
 
-/// Runs tasks 0 .. grid - 1 on the threads until time is up; the least seconds
-/// of a round: of processor time, the busiest thread's, or with --wall elapsed.
-double measure(Function function, void *const *arguments, int64_t grid) {
+struct Stage {
+  Function function;
+  int64_t grid;
+};
+
+/// Runs the stages of a kernel until time is up; the least seconds of a run: of processor time, the busiest thread's, or with --wall elapsed.
+double measure(const std::vector<Stage> &stages, void *const *arguments) {
   auto round = [&] {
-    std::atomic<int64_t> next{0};
-    std::vector<double> times(threadCount);
-    auto work = [&](unsigned number) {
-      double before = threadTime();
-      for (int64_t task; (task = next++) < grid;)
-        function(arguments, task);
-      times[number] = threadTime() - before;
-    };
-    auto before = Clock::now();
-    std::vector<std::thread> threads;
-    for (unsigned i = 1; i < threadCount; ++i)
-      threads.emplace_back(work, i);
-    work(0);
-    for (std::thread &thread : threads)
-      thread.join();
-    return wall ? since(before) : *llvm::max_element(times);
+    double total = 0;
+    for (const Stage &stage : stages) {
+      std::atomic<int64_t> next{0};
+      std::vector<double> times(threadCount);
+      auto work = [&](unsigned number) {
+        double before = threadTime();
+        for (int64_t task; (task = next++) < stage.grid;)
+          stage.function(arguments, task);
+        times[number] = threadTime() - before;
+      };
+      auto before = Clock::now();
+      std::vector<std::thread> threads;
+      for (unsigned i = 1; i < threadCount; ++i)
+        threads.emplace_back(work, i);
+      work(0);
+      for (std::thread &thread : threads)
+        thread.join();
+      total += wall ? since(before) : *llvm::max_element(times);
+    }
+    return total;
   };
   round();
   double best = 1e30;
@@ -134,6 +147,110 @@ bool parseShape(StringRef text, Shape &shape) {
   return flag.empty() || shape.transposeA || shape.transposeB;
 }
 
+/// One kernel to measure.
+struct Case {
+  std::string label;
+  NamedKernel kernel;
+  double flops = 0; ///< 0: report bytes instead.
+};
+
+std::optional<Case> productCase(Builder &b, StringRef text) {
+  Shape s;
+  if (!parseShape(text, s))
+    return std::nullopt;
+  auto type = [&](bool transposed, int64_t rows, int64_t columns) {
+    return transposed ? MemRefType::get({columns, rows}, b.getF32Type())
+                      : MemRefType::get({rows, columns}, b.getF32Type());
+  };
+  Case one{text.str(), {}, 2.0 * s.M * s.N * s.K};
+  one.kernel.spec.op = "matmul";
+  one.kernel.spec.attrs = b.getDictionaryAttr(
+      {b.getNamedAttr("transpose_a", b.getBoolAttr(s.transposeA)),
+       b.getNamedAttr("transpose_b", b.getBoolAttr(s.transposeB))});
+  one.kernel.spec.inputs = {type(s.transposeA, s.M, s.K),
+                            type(s.transposeB, s.K, s.N)};
+  one.kernel.spec.outputs = {type(false, s.M, s.N)};
+  return one;
+}
+
+/// "op | attributes | function type of memrefs"
+std::optional<Case> kernelCase(Builder &b, StringRef text) {
+  SmallVector<StringRef> parts;
+  text.split(parts, '|');
+  if (parts.size() != 3)
+    return std::nullopt;
+  auto attrs = dyn_cast_or_null<DictionaryAttr>(
+      parseAttribute(parts[1].trim(), b.getContext()));
+  auto type = dyn_cast_or_null<FunctionType>(
+      parseType(parts[2].trim(), b.getContext()));
+  if (!attrs || !type)
+    return std::nullopt;
+  Case one{(parts[0].trim() + " " + parts[2].trim()).str(), {}, 0};
+  one.kernel.spec.op = parts[0].trim().str();
+  one.kernel.spec.attrs = attrs;
+  for (auto [from, to] :
+       {std::pair(type.getInputs(), &one.kernel.spec.inputs),
+        std::pair(type.getResults(), &one.kernel.spec.outputs)})
+    for (Type each : from) {
+      auto memref = dyn_cast<MemRefType>(each);
+      if (!memref)
+        return std::nullopt;
+      to->push_back(memref);
+    }
+  return one;
+}
+
+/// Memory of an argument: floats of 0.5, integers of 0.
+struct Buffer {
+  explicit Buffer(MemRefType type) {
+    auto [strides, offset] = type.getStridesAndOffset();
+    (void)offset;
+    int64_t elements = 1;
+    for (auto [size, stride] : llvm::zip(type.getShape(), strides))
+      elements += (size - 1) * stride;
+    values.assign(elements * type.getElementTypeBitWidth() / 32,
+                  type.getElementType().isF32() ? 0.5f : 0.0f);
+    bytes = type.getNumElements() * type.getElementTypeBitWidth() / 8;
+  }
+  std::vector<float> values;
+  int64_t bytes;
+};
+
+constexpr const char *kProducts[] = {
+    "256x256x256:tb",    "512x512x512",       "512x512x512:ta",
+    "512x512x512:tb",    "1024x1024x1024",    "1024x1024x1024:ta",
+    "1024x1024x1024:tb", "521x523x509:tb",    "512x3584x1024:tb",
+    "512x1024x3584",     "3584x1024x512:ta",  "512x16x1024:tb",
+    "512x1x1024:tb",     "1x1024x512:ta"};
+
+// The row kernels of a layer of 1024, and the optimizer on a projection.
+constexpr const char *kRowKernels[] = {
+    "rms_norm | {eps = 1.0e-6, offset = 1.0} | (memref<2048x1024xf32>, "
+    "memref<1024xf32>) -> (memref<2048x1024xf32>, memref<2048xf32>)",
+    "rms_norm_bwd | {offset = 1.0} | (memref<2048x1024xf32>, "
+    "memref<2048x1024xf32>, memref<1024xf32>, memref<2048xf32>) -> "
+    "(memref<2048x1024xf32>, memref<1024xf32>)",
+    "gated_rms_norm | {eps = 1.0e-6} | (memref<512x16x128xf32>, "
+    "memref<512x16x128xf32>, memref<128xf32>) -> (memref<512x16x128xf32>, "
+    "memref<512x16xf32>)",
+    "swiglu | {} | (memref<512x3584xf32>, memref<512x3584xf32>) -> "
+    "memref<512x3584xf32>",
+    "swiglu_bwd | {} | (memref<512x3584xf32>, memref<512x3584xf32>, "
+    "memref<512x3584xf32>) -> (memref<512x3584xf32>, memref<512x3584xf32>)",
+    "add | {} | (memref<2048x1024xf32>, memref<2048x1024xf32>) -> "
+    "memref<2048x1024xf32>",
+    "norm_sq | {} | (memref<3584x1024xf32>, memref<f64>) -> memref<f64>",
+    "adamw | {beta1 = 0.9, beta2 = 0.95, eps = 1.0e-8, weight_decay = 0.1} | "
+    "(memref<3584x1024xf32>, memref<3584x1024xf32>, memref<3584x1024xf32>, "
+    "memref<3584x1024xf32>, memref<f32>, memref<f32>, memref<f32>, "
+    "memref<f32>, memref<f32>) -> (memref<3584x1024xf32>, "
+    "memref<3584x1024xf32>, memref<3584x1024xf32>)",
+    "rope | {} | (memref<2048x8x256xf32, strided<[4096, 512, 1]>>, "
+    "memref<2048x32x2xf32>) -> memref<2048x8x256xf32>",
+    "gdn_gates | {} | (memref<2048x16xf32>, memref<2048x16xf32>, "
+    "memref<16xf32>, memref<16xf32>) -> (memref<2048x16xf32>, "
+    "memref<2048x16xf32>)"};
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -142,13 +259,12 @@ int main(int argc, char **argv) {
   threadCount = workers;
   wall = wallFlag;
   seconds = secondsFlag;
-  std::vector<std::string> list(shapes.begin(), shapes.end());
-  if (list.empty())
-    list = {"256x256x256:tb",   "512x512x512",      "512x512x512:ta",
-            "512x512x512:tb",   "1024x1024x1024",   "1024x1024x1024:ta",
-            "1024x1024x1024:tb", "521x523x509:tb",  "512x3584x1024:tb",
-            "512x1024x3584",    "3584x1024x512:ta", "512x16x1024:tb",
-            "512x1x1024:tb",    "1x1024x512:ta"};
+  std::vector<std::string> products(shapes.begin(), shapes.end());
+  std::vector<std::string> others(kernelList.begin(), kernelList.end());
+  if (products.empty() && others.empty()) {
+    products.assign(std::begin(kProducts), std::end(kProducts));
+    others.assign(std::begin(kRowKernels), std::end(kRowKernels));
+  }
 
   registerAllKernels();
   registerKernel(std::make_unique<Peak>());
@@ -156,37 +272,27 @@ int main(int argc, char **argv) {
   registerCpuDialects(registry);
   MLIRContext context(registry);
   Builder b(&context);
-  Type f32 = b.getF32Type();
-
-  std::vector<NamedKernel> kernels;
-  NamedKernel peak{"peak", {"bench_peak", b.getDictionaryAttr({}), {}, {}}};
-  peak.spec.inputs = {MemRefType::get({64}, f32)};
-  peak.spec.outputs = {MemRefType::get({1}, f32)};
-  kernels.push_back(peak);
-  std::vector<Shape> parsed;
-  for (const std::string &text : list) {
-    Shape s;
-    if (!parseShape(text, s)) {
-      llvm::errs() << "not a product: " << text << "\n";
-      return 1;
-    }
-    parsed.push_back(s);
-    NamedKernel kernel{llvm::formatv("product_{0}", parsed.size()), {}};
-    kernel.spec.op = "matmul";
-    kernel.spec.attrs = b.getDictionaryAttr(
-        {b.getNamedAttr("transpose_a", b.getBoolAttr(s.transposeA)),
-         b.getNamedAttr("transpose_b", b.getBoolAttr(s.transposeB))});
-    auto type = [&](bool transposed, int64_t rows, int64_t columns) {
-      return transposed ? MemRefType::get({columns, rows}, f32)
-                        : MemRefType::get({rows, columns}, f32);
-    };
-    kernel.spec.inputs = {type(s.transposeA, s.M, s.K),
-                          type(s.transposeB, s.K, s.N)};
-    kernel.spec.outputs = {MemRefType::get({s.M, s.N}, f32)};
-    kernels.push_back(kernel);
-  }
-
   auto emitError = [&] { return mlir::emitError(UnknownLoc::get(&context)); };
+
+  std::vector<Case> cases;
+  NamedKernel peak{"peak", {"bench_peak", b.getDictionaryAttr({}), {}, {}}};
+  peak.spec.inputs = {MemRefType::get({64}, b.getF32Type())};
+  peak.spec.outputs = {MemRefType::get({1}, b.getF32Type())};
+  for (auto [texts, parse] :
+       {std::pair(&products, &productCase), std::pair(&others, &kernelCase)})
+    for (const std::string &text : *texts) {
+      std::optional<Case> one = parse(b, text);
+      if (!one) {
+        llvm::errs() << "cannot read " << text << "\n";
+        return 1;
+      }
+      one->kernel.symbol = llvm::formatv("kernel_{0}", cases.size());
+      cases.push_back(std::move(*one));
+    }
+
+  std::vector<NamedKernel> kernels = {peak};
+  for (const Case &one : cases)
+    kernels.push_back(one.kernel);
   CpuTarget target;
   target.cpu = cpuName;
   auto start = Clock::now();
@@ -217,28 +323,51 @@ int main(int argc, char **argv) {
 
   std::vector<float> tiny(64, 0.5f), one(1);
   void *peakArguments[] = {tiny.data(), one.data(), nullptr};
-  unsigned wanted = threadCount;
+  unsigned wantedThreads = threadCount;
   threadCount = 1;
-  double peakSeconds = measure(find("peak"), peakArguments, 1);
-  threadCount = wanted;
+  double peakSeconds = measure({{find("peak"), 1}}, peakArguments);
   bool wide = target.cpu == "x86-64-v4" ||
               (target.cpu != "x86-64-v3" && __builtin_cpu_supports("avx512f"));
   double peakRate = 2.0 * Peak::kRounds * Peak::kChains * (wide ? 16 : 8) /
                     peakSeconds * 1e-9;
   llvm::outs() << llvm::formatv("peak of a core: {0:f1} GFLOP/s\n", peakRate);
+  threadCount = wantedThreads;
 
-  for (auto [i, s] : llvm::enumerate(parsed)) {
-    std::vector<float> a(s.M * s.K, 0.5f), c(s.M * s.N), x(s.K * s.N, 0.25f);
-    void *arguments[] = {a.data(), x.data(), c.data(), nullptr};
-    const KernelSpec &spec = kernels[i + 1].spec;
-    int64_t grid = lookupKernel("matmul")->plan(spec, emitError)->grids[0];
-    double time = measure(find(kernels[i + 1].symbol), arguments, grid);
-    double rate = 2.0 * s.M * s.N * s.K / time * 1e-9;
-    llvm::outs() << llvm::formatv(
-        "{0,-20} {1,3} tasks {2,10:f1} us {3,7:f1} GFLOP/s {4,4:f0} % of {5} "
-        "core(s)\n",
-        list[i], grid, time * 1e6, rate, 100 * rate / (peakRate * threadCount),
-        threadCount);
+  for (const Case &each : cases) {
+    const KernelSpec &spec = each.kernel.spec;
+    FailureOr<KernelPlan> plan = lookupKernel(spec.op)->plan(spec, emitError);
+    std::vector<Buffer> buffers;
+    for (MemRefType type : spec.inputs)
+      buffers.emplace_back(type);
+    for (MemRefType type : spec.outputs)
+      buffers.emplace_back(type);
+    std::vector<float> workspace(plan->workspaceBytes / 4 + 1);
+    std::vector<void *> arguments;
+    int64_t moved = 0;
+    for (Buffer &buffer : buffers) {
+      arguments.push_back(buffer.values.data());
+      moved += buffer.bytes;
+    }
+    arguments.push_back(workspace.data());
+    std::vector<Stage> stages;
+    for (auto [stage, grid] : llvm::enumerate(plan->grids))
+      stages.push_back({find(stageSymbol(each.kernel.symbol, stage)), grid});
+    double time = measure(stages, arguments.data());
+    std::string label = each.label.size() > 40
+                            ? each.label.substr(0, 37) + "..."
+                            : each.label;
+    llvm::outs() << llvm::formatv("{0,-40} {1,3} tasks {2,10:f1} us ", label,
+                                  plan->grids[0], time * 1e6);
+    if (each.flops > 0) {
+      double rate = each.flops / time * 1e-9;
+      llvm::outs() << llvm::formatv("{0,7:f1} GFLOP/s {1,4:f0} % of {2} core(s)\n",
+                                    rate,
+                                    100 * rate / (peakRate * threadCount),
+                                    threadCount);
+    } else {
+      llvm::outs() << llvm::formatv("{0,7:f1} GB/s\n",
+                                    double(moved) / time * 1e-9);
+    }
   }
   return 0;
 }
