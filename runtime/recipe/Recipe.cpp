@@ -14,11 +14,31 @@
 // A parse error is a value, not an exception, and formatting is our own.
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
+#include <toml++/impl/preprocessor.h>
+// toml++ 3.3 asserts, and with NDEBUG assumes, things that malformed text such
+// as "[:x]" breaks, ahead of the code that would report them.
+#undef TOML_ASSERT
+#undef TOML_ASSERT_ASSUME
+#define TOML_ASSERT(expr) static_assert(true)
+#define TOML_ASSERT_ASSUME(expr) static_assert(true)
 #include <toml++/toml.h>
 
 namespace qwen35 {
 
 using impl::RecipeKey;
+
+/// Parses TOML. Keys and values of a recipe are ASCII, so other characters have
+/// a place in comments only; elsewhere the '?' that stands for them makes the
+/// error. toml++ 3.3 must not see them: its tables of letters run into
+/// unreachable code.
+static toml::parse_result parseToml(std::string text) {
+  if (text.compare(0, 3, "\xef\xbb\xbf") == 0) // a byte order mark
+    text.erase(0, 3);
+  for (char &c : text)
+    if (static_cast<unsigned char>(c) >= 0x80)
+      c = '?';
+  return toml::parse(text);
+}
 
 /// A value as a reader would call it: `"abc" (a string)`.
 static std::string describe(const toml::node &node) {
@@ -93,7 +113,7 @@ static absl::Status unknownKey(const std::string &where,
 
 absl::Status applyRecipeText(const std::string &text,
                              const std::string &fileName, Recipe &recipe) {
-  toml::parse_result parsed = toml::parse(text);
+  toml::parse_result parsed = parseToml(text);
   auto where = [&](const toml::source_region &source) {
     return absl::StrCat(fileName, ":", source.begin.line);
   };
@@ -128,10 +148,9 @@ absl::Status applyRecipeText(const std::string &text,
       entries.push_back(
           {absl::StrCat(name, ".", std::string(key.str())), &key, &value});
   }
-  std::sort(entries.begin(), entries.end(),
-                   [](const Entry &a, const Entry &b) {
-                     return a.key->source().begin < b.key->source().begin;
-                   });
+  std::sort(entries.begin(), entries.end(), [](const Entry &a, const Entry &b) {
+    return a.key->source().begin < b.key->source().begin;
+  });
 
   Recipe result = recipe;
   for (const Entry &entry : entries) {
@@ -191,7 +210,7 @@ absl::Status applyRecipeSet(const std::string &assignment, Recipe &recipe,
     if (std::holds_alternative<std::array<double, 2> *>(slot) &&
         (value.empty() || value[0] != '['))
       value = absl::StrCat("[", value, "]");
-    toml::parse_result parsed = toml::parse(absl::StrCat("v = ", value));
+    toml::parse_result parsed = parseToml(absl::StrCat("v = ", value));
     // A line break in the value could smuggle in a second key.
     if (!parsed || parsed.table().size() != 1)
       return absl::InvalidArgumentError(

@@ -222,6 +222,25 @@ TEST(RecipeTest, SyntaxErrorNamesTheLine) {
   EXPECT_EQ(message.substr(0, 28), "run.toml:1: not valid TOML: ") << message;
 }
 
+TEST(RecipeTest, MalformedTextIsAnErrorNotACrash) {
+  // What fuzzing found in the parser underneath.
+  for (const char *text :
+       {"[:x]", "[a\n", "\xef\xbb\xaf[op", "=", "[[", "a = {", "\"", "a.\"",
+        "a = [1,", "a = 1__0", "a = 0x", "a = 1979-13-01", "\xff\xfe\x00"})
+    EXPECT_EQ(messageOf(text).substr(0, 9), "run.toml:") << text;
+}
+
+TEST(RecipeTest, CommentsMayHoldAnyScript) {
+  Recipe r;
+  ASSERT_TRUE(applyRecipeText("\xef\xbb\xbf# \xc3\xa4\xe5\xad\x97 \xff\n"
+                              "[optim] # \xc3\xa9\nlr = 1.0\n",
+                              "run.toml", r)
+                  .ok());
+  EXPECT_EQ(r.origin["optim.lr"], "run.toml:3");
+  EXPECT_EQ(messageOf("[optim]\nl\xc3\xa4r = 1\n").substr(0, 11),
+            "run.toml:2:");
+}
+
 TEST(RecipeTest, SetTakesBareWordsPairsAndToml) {
   Recipe r;
   EXPECT_TRUE(applyRecipeSet("loss.aux=per_layer", r).ok());
