@@ -8,6 +8,7 @@ namespace qwen35::codegen::cpu {
 void registerAllKernels() {
   static std::once_flag once;
   std::call_once(once, [] {
+    registerAttentionKernels();
     registerElementwiseKernels();
     registerEmbeddingKernels();
     registerGateKernels();

@@ -4,6 +4,7 @@
 namespace qwen35::codegen::cpu {
 
 /// One function per file of kernel families; called by registerAllKernels.
+void registerAttentionKernels();
 void registerElementwiseKernels();
 void registerEmbeddingKernels();
 void registerGateKernels();
