@@ -151,9 +151,8 @@ FailureOr<std::string> emitCode(llvm::Module &module,
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager passes;
   if (machine.addPassesToEmitFile(passes, out, nullptr,
-                                  assembly
-                                      ? llvm::CodeGenFileType::AssemblyFile
-                                      : llvm::CodeGenFileType::ObjectFile))
+                                  assembly ? llvm::CodeGenFileType::AssemblyFile
+                                           : llvm::CodeGenFileType::ObjectFile))
     return failure();
   passes.run(module);
   return std::string(bytes.begin(), bytes.end());
@@ -167,10 +166,18 @@ FailureOr<std::string> linkShared(ArrayRef<std::string> objects,
     return failure();
   }
   std::string result = folder.file("kernels.so");
-  std::vector<std::string> arguments = {
-      "ld.lld",          "-shared",     "--build-id=none", "--threads=1",
-      "--hash-style=gnu", "--strip-all", "-soname",         "qwen35_kernels.so",
-      "-z",              "noexecstack", "-o",              result};
+  std::vector<std::string> arguments = {"ld.lld",
+                                        "-shared",
+                                        "--build-id=none",
+                                        "--threads=1",
+                                        "--hash-style=gnu",
+                                        "--strip-all",
+                                        "-soname",
+                                        "qwen35_kernels.so",
+                                        "-z",
+                                        "noexecstack",
+                                        "-o",
+                                        result};
   for (auto [i, object] : llvm::enumerate(objects)) {
     std::string path = folder.file(llvm::Twine(i) + ".o");
     std::error_code code;

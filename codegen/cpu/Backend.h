@@ -1,8 +1,8 @@
 #ifndef QWEN35_CODEGEN_CPU_BACKEND_H
 #define QWEN35_CODEGEN_CPU_BACKEND_H
 
-// What lies below the kernels: MLIR to LLVM IR, LLVM IR to an object, objects to
-// one shared object. Internal to this library; users include Compile.h.
+// What lies below the kernels: MLIR to LLVM IR, LLVM IR to an object, objects
+// to one shared object. Internal to this library; users include Compile.h.
 
 #include "codegen/cpu/Compile.h"
 
@@ -48,9 +48,8 @@ std::unique_ptr<llvm::Module> translateModule(mlir::ModuleOp module,
 void optimizeModule(llvm::Module &module, llvm::TargetMachine &machine);
 
 /// Object file or assembly text.
-llvm::FailureOr<std::string> emitCode(llvm::Module &module,
-                                      llvm::TargetMachine &machine,
-                                      bool assembly);
+llvm::FailureOr<std::string>
+emitCode(llvm::Module &module, llvm::TargetMachine &machine, bool assembly);
 
 /// Shared object of these objects, in this order; `error` says what failed.
 llvm::FailureOr<std::string> linkShared(llvm::ArrayRef<std::string> objects,

@@ -77,9 +77,10 @@ std::string stageSymbol(llvm::StringRef symbol, unsigned stage) {
   return (symbol + "_s" + llvm::Twine(stage)).str();
 }
 
-FailureOr<OwningOpRef<ModuleOp>>
-buildKernelModule(MLIRContext *context, const NamedKernel &kernel,
-                  const CpuTarget &target, EmitError emitError) {
+FailureOr<OwningOpRef<ModuleOp>> buildKernelModule(MLIRContext *context,
+                                                   const NamedKernel &kernel,
+                                                   const CpuTarget &target,
+                                                   EmitError emitError) {
   FailureOr<ResolvedTarget> resolved = resolveTarget(target, emitError);
   if (failed(resolved))
     return failure();
@@ -111,8 +112,8 @@ FailureOr<std::string> printKernel(MLIRContext *context,
   }
   FailureOr<ResolvedTarget> resolved = resolveTarget(target, emitError);
   std::unique_ptr<llvm::TargetMachine> machine = createMachine(*resolved);
-  if (failed(lowerModule(**module,
-                         machine->createDataLayout().getStringRepresentation())))
+  if (failed(lowerModule(
+          **module, machine->createDataLayout().getStringRepresentation())))
     return failure();
   llvm::LLVMContext llvmContext;
   auto translated = translateModule(**module, llvmContext, *resolved, *machine);

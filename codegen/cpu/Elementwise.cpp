@@ -50,8 +50,8 @@ public:
       if (failed(requireType(spec, type, name, {}, f32, emitError)))
         return failure();
     for (auto [type, name] : llvm::zip(spec.outputs, op.outputs))
-      if (failed(requireSameShape(spec, shape, shapeName, type, name,
-                                  emitError)))
+      if (failed(
+              requireSameShape(spec, shape, shapeName, type, name, emitError)))
         return failure();
     KernelPlan plan;
     SmallVector<MemRefType> types(ArrayRef(spec.inputs).take_front(tensors));
@@ -64,8 +64,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     const ElementwiseOp &op = description;
     size_t inputs = op.inputs.size();
     SmallVector<View> views;
@@ -81,8 +80,7 @@ public:
       for (const View &part : parts.take_front(inputs))
         loaded.push_back(part.load({l.i}, l));
       Values results = op.compute(spec, k, loaded, scalars, l.width);
-      for (auto [result, part] :
-           llvm::zip(results, parts.drop_front(inputs)))
+      for (auto [result, part] : llvm::zip(results, parts.drop_front(inputs)))
         part.store(result, {l.i}, l);
     });
   }
@@ -96,46 +94,83 @@ Val siluSlope(Val x, Val s) { return s * (1.0 + x * (1.0 - s)); }
 
 std::vector<ElementwiseOp> elementwiseOps() {
   std::vector<ElementwiseOp> ops;
-  ops.push_back({"add", {"a", "b"}, {}, {"the sum"}, {}, 1,
+  ops.push_back({"add",
+                 {"a", "b"},
+                 {},
+                 {"the sum"},
+                 {},
+                 1,
                  [](const KernelSpec &, KernelBuilder &, Values in, Values,
                     int64_t) { return Values{in[0] + in[1]}; }});
-  ops.push_back({"scale", {"x"}, {}, {"y"}, {"factor"}, 1,
-                 [](const KernelSpec &spec, KernelBuilder &, Values in, Values,
-                    int64_t) {
-                   return Values{in[0] * spec.number("factor")};
-                 }});
-  ops.push_back({"mul_scalar", {"x"}, {"s"}, {"y"}, {}, 1,
-                 [](const KernelSpec &, KernelBuilder &, Values in,
-                    Values scalars, int64_t) {
-                   return Values{in[0] * scalars[0]};
-                 }});
-  ops.push_back({"copy", {"x"}, {}, {"y"}, {}, 1,
+  ops.push_back(
+      {"scale",
+       {"x"},
+       {},
+       {"y"},
+       {"factor"},
+       1,
+       [](const KernelSpec &spec, KernelBuilder &, Values in, Values, int64_t) {
+         return Values{in[0] * spec.number("factor")};
+       }});
+  ops.push_back(
+      {"mul_scalar",
+       {"x"},
+       {"s"},
+       {"y"},
+       {},
+       1,
+       [](const KernelSpec &, KernelBuilder &, Values in, Values scalars,
+          int64_t) { return Values{in[0] * scalars[0]}; }});
+  ops.push_back({"copy",
+                 {"x"},
+                 {},
+                 {"y"},
+                 {},
+                 1,
                  [](const KernelSpec &, KernelBuilder &, Values in, Values,
                     int64_t) { return in; }});
-  ops.push_back({"zeros", {}, {}, {"the result"}, {}, 1,
+  ops.push_back({"zeros",
+                 {},
+                 {},
+                 {"the result"},
+                 {},
+                 1,
                  [](const KernelSpec &spec, KernelBuilder &k, Values, Values,
                     int64_t lanes) {
                    return Values{
                        k.zero(spec.outputs[0].getElementType(), lanes)};
                  }});
-  ops.push_back({"ones", {}, {}, {"the result"}, {}, 1,
+  ops.push_back({"ones",
+                 {},
+                 {},
+                 {"the result"},
+                 {},
+                 1,
                  [](const KernelSpec &spec, KernelBuilder &k, Values, Values,
                     int64_t lanes) {
                    return Values{
-                       k.zero(spec.outputs[0].getElementType(), lanes)
-                           .like(1)};
+                       k.zero(spec.outputs[0].getElementType(), lanes).like(1)};
                  }});
-  ops.push_back({"swiglu", {"gate", "up"}, {}, {"y"}, {}, 8,
+  ops.push_back({"swiglu",
+                 {"gate", "up"},
+                 {},
+                 {"y"},
+                 {},
+                 8,
                  [](const KernelSpec &, KernelBuilder &, Values in, Values,
                     int64_t) { return Values{silu(in[0]) * in[1]}; }});
-  ops.push_back({"swiglu_bwd", {"dy", "gate", "up"}, {}, {"dgate", "dup"}, {},
-                 12,
-                 [](const KernelSpec &, KernelBuilder &, Values in, Values,
-                    int64_t) {
-                   Val dy = in[0], gate = in[1], up = in[2];
-                   Val s = sigmoid(gate);
-                   return Values{dy * up * siluSlope(gate, s), dy * gate * s};
-                 }});
+  ops.push_back(
+      {"swiglu_bwd",
+       {"dy", "gate", "up"},
+       {},
+       {"dgate", "dup"},
+       {},
+       12,
+       [](const KernelSpec &, KernelBuilder &, Values in, Values, int64_t) {
+         Val dy = in[0], gate = in[1], up = in[2];
+         Val s = sigmoid(gate);
+         return Values{dy * up * siluSlope(gate, s), dy * gate * s};
+       }});
   return ops;
 }
 
@@ -164,8 +199,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View x = k.input(0), gate = k.input(1), y = k.output(0);
     if (!isPerRow(x.type(), gate.type())) {
       forElements(k, {x, gate, y}, kCost, [](ArrayRef<View> part, Lanes l) {
@@ -174,14 +208,12 @@ public:
       });
       return;
     }
-    auto [lo, hi] =
-        k.taskRange(rowCount(x.type()), rowTasks(x.type(), kCost));
+    auto [lo, hi] = k.taskRange(rowCount(x.type()), rowTasks(x.type(), kCost));
     k.forLoop(lo, hi, 1, [&](Val row) {
       View from = x.row(row), to = y.row(row);
       Val s = sigmoid(gate.row(row).load({0}));
-      k.forLanes(x.size(-1), [&](Lanes l) {
-        to.store(from.load({l.i}, l) * s, {l.i}, l);
-      });
+      k.forLanes(x.size(-1),
+                 [&](Lanes l) { to.store(from.load({l.i}, l) * s, {l.i}, l); });
     });
   }
 
@@ -214,11 +246,11 @@ public:
       return failure();
     MemRefType x = spec.inputs[1], gate = spec.inputs[2];
     if (failed(requireRows(spec, x, "x", emitError)) ||
-        failed(requireSameShape(spec, x, "x", spec.inputs[0], "dy",
-                                emitError)) ||
+        failed(
+            requireSameShape(spec, x, "x", spec.inputs[0], "dy", emitError)) ||
         failed(MulSigmoid::requireGate(spec, x, gate, emitError)) ||
-        failed(requireSameShape(spec, x, "x", spec.outputs[0], "dx",
-                                emitError)) ||
+        failed(
+            requireSameShape(spec, x, "x", spec.outputs[0], "dx", emitError)) ||
         failed(requireSameShape(spec, gate, "gate", spec.outputs[1], "dgate",
                                 emitError)))
       return failure();
@@ -228,16 +260,15 @@ public:
       plan.grids = {rowTasks(x, MulSigmoid::kCost)};
       plan.mayAlias.push_back({1, 2});
     } else {
-      plan.grids = {elementTasks({x, spec.inputs[0], gate, spec.outputs[0],
-                                  spec.outputs[1]},
-                                 MulSigmoid::kCost)};
+      plan.grids = {elementTasks(
+          {x, spec.inputs[0], gate, spec.outputs[0], spec.outputs[1]},
+          MulSigmoid::kCost)};
       plan.mayAlias.append({{0, 2}, {1, 0}, {1, 1}, {1, 2}});
     }
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View dy = k.input(0), x = k.input(1), gate = k.input(2);
     View dx = k.output(0), dgate = k.output(1);
     int64_t cost = MulSigmoid::kCost;
@@ -251,8 +282,7 @@ public:
                   });
       return;
     }
-    auto [lo, hi] =
-        k.taskRange(rowCount(x.type()), rowTasks(x.type(), cost));
+    auto [lo, hi] = k.taskRange(rowCount(x.type()), rowTasks(x.type(), cost));
     k.forLoop(lo, hi, 1, [&](Val row) {
       View dyRow = dy.row(row), xRow = x.row(row), dxRow = dx.row(row);
       Val s = sigmoid(gate.row(row).load({0}));
@@ -289,8 +319,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View dprobs = k.input(0), probs = k.input(1), dlogits = k.output(0);
     auto [lo, hi] =
         k.taskRange(rowCount(probs.type()), rowTasks(probs.type(), 2));
@@ -332,8 +361,8 @@ public:
     for (MemRefType input : spec.inputs) {
       SmallVector<int64_t> shape(y.getShape());
       shape[axis] = kAny;
-      if (failed(requireType(spec, input, "an input", shape,
-                             y.getElementType(), emitError)))
+      if (failed(requireType(spec, input, "an input", shape, y.getElementType(),
+                             emitError)))
         return failure();
       total += input.getDimSize(axis);
     }
@@ -348,8 +377,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View y = k.output(0);
     int64_t axis = spec.integer("axis"), last = y.rank() - 1;
     int64_t tasks = rowTasks(y.type(), 1);
@@ -371,9 +399,8 @@ public:
           to = y.row(row / block * double(outputRows) + row % block +
                      double(start * inner));
         }
-        k.forLanes(x.size(last), [&](Lanes l) {
-          to.store(from.load({l.i}, l), {l.i}, l);
-        });
+        k.forLanes(x.size(last),
+                   [&](Lanes l) { to.store(from.load({l.i}, l), {l.i}, l); });
       });
       start += size;
     }

@@ -26,8 +26,8 @@ public:
     MemRefType ids = spec.inputs[0], table = spec.inputs[1];
     if (failed(requireType(spec, ids, "ids", {kAny},
                            IntegerType::get(context, 32), emitError)) ||
-        failed(requireType(spec, table, "table", {kAny, kAny}, f32,
-                           emitError)) ||
+        failed(
+            requireType(spec, table, "table", {kAny, kAny}, f32, emitError)) ||
         failed(requireType(spec, spec.outputs[0], "y",
                            {ids.getDimSize(0), table.getDimSize(1)}, f32,
                            emitError)))
@@ -37,21 +37,19 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View ids = k.input(0), table = k.input(1), y = k.output(0);
     auto [lo, hi] = k.taskRange(y.size(0), rowTasks(y.type(), 1));
     k.forLoop(lo, hi, 1, [&](Val t) {
       View from = table.row(cast(ids.load({t}), k.index())), to = y.row(t);
-      k.forLanes(y.size(1), [&](Lanes l) {
-        to.store(from.load({l.i}, l), {l.i}, l);
-      });
+      k.forLanes(y.size(1),
+                 [&](Lanes l) { to.store(from.load({l.i}, l), {l.i}, l); });
     });
   }
 };
 
-/// dtable[i] = sum of dy[t] over ids[t] = i, t ascending. A task owns a range of
-/// rows and looks through all ids, so no two tasks add to one row.
+/// dtable[i] = sum of dy[t] over ids[t] = i, t ascending. A task owns a range
+/// of rows and looks through all ids, so no two tasks add to one row.
 class EmbedBwd : public KernelFamily {
 public:
   StringRef op() const override { return "embed_bwd"; }
@@ -76,15 +74,13 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View dy = k.input(0), ids = k.input(1), dtable = k.output(0);
     int64_t columns = dy.size(1);
     auto [lo, hi] = k.taskRange(dtable.size(0), tasks(dtable.type()));
     k.forLoop(lo, hi, 1, [&](Val row) {
       View to = dtable.row(row);
-      k.forLanes(columns,
-                 [&](Lanes l) { to.store(k.f32(0.0), {l.i}, l); });
+      k.forLanes(columns, [&](Lanes l) { to.store(k.f32(0.0), {l.i}, l); });
     });
     Val first = lo, last = hi;
     k.forLoop(0, dy.size(0), 1, [&](Val t) {
@@ -113,8 +109,8 @@ public:
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
     if (failed(requireCounts(spec, 1, 1, emitError)) ||
-        failed(requireAttrs(
-            spec, {"theta", "rotary_dim", "tokens", "max_docs"}, emitError)))
+        failed(requireAttrs(spec, {"theta", "rotary_dim", "tokens", "max_docs"},
+                            emitError)))
       return failure();
     MLIRContext *context = spec.inputs[0].getContext();
     int64_t rotary = spec.integer("rotary_dim");
@@ -134,8 +130,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View table = k.output(0);
     SeqView seq = k.seq(k.input(0), spec);
     int64_t pairs = table.size(1);
@@ -184,12 +179,10 @@ public:
       return failure();
     MemRefType x = spec.inputs[0], table = spec.inputs[1];
     Type f32 = Float32Type::get(x.getContext());
-    if (failed(requireType(spec, x, "x", {kAny, kAny, kAny}, f32,
-                           emitError)) ||
-        failed(requireType(spec, table, "the table",
-                           {x.getDimSize(0), kAny, 2}, f32, emitError)) ||
-        failed(requireSameShape(spec, x, "x", spec.outputs[0], "y",
-                                emitError)))
+    if (failed(requireType(spec, x, "x", {kAny, kAny, kAny}, f32, emitError)) ||
+        failed(requireType(spec, table, "the table", {x.getDimSize(0), kAny, 2},
+                           f32, emitError)) ||
+        failed(requireSameShape(spec, x, "x", spec.outputs[0], "y", emitError)))
       return failure();
     if (2 * table.getDimSize(1) > x.getDimSize(2)) {
       emitError() << "rope: the table turns " << 2 * table.getDimSize(1)
@@ -202,12 +195,12 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View x = k.input(0), table = k.input(1), y = k.output(0);
     int64_t half = table.size(1), dim = x.size(2);
     bool inverse = spec.flag("inverse");
-    View cosines = k.scratch({half}, k.f32()), sines = k.scratch({half}, k.f32());
+    View cosines = k.scratch({half}, k.f32()),
+         sines = k.scratch({half}, k.f32());
     auto [lo, hi] = k.taskRange(x.size(0), tasks(x.type()));
     k.forLoop(lo, hi, 1, [&](Val t) {
       k.forLoop(0, half, 1, [&](Val j) {

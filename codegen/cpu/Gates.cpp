@@ -37,10 +37,10 @@ public:
         failed(requireGates(spec, 0, 2, emitError)))
       return failure();
     MemRefType a = spec.inputs[0];
-    if (failed(requireSameShape(spec, a, "a", spec.outputs[0], "g",
-                                emitError)) ||
-        failed(requireSameShape(spec, a, "a", spec.outputs[1], "beta",
-                                emitError)))
+    if (failed(
+            requireSameShape(spec, a, "a", spec.outputs[0], "g", emitError)) ||
+        failed(
+            requireSameShape(spec, a, "a", spec.outputs[1], "beta", emitError)))
       return failure();
     KernelPlan plan;
     plan.grids = {rowTasks(a, kCost)};
@@ -48,8 +48,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View a = k.input(0), b = k.input(1), aLog = k.input(2), bias = k.input(3);
     View g = k.output(0), beta = k.output(1);
     int64_t heads = a.size(1);
@@ -69,8 +68,8 @@ public:
   }
 };
 
-/// da = -dg * exp(a_log) * sigmoid(a + dt_bias), db = dbeta * beta * (1 - beta),
-/// da_log = sum over t of dg * g, ddt_bias = sum over t of da.
+/// da = -dg * exp(a_log) * sigmoid(a + dt_bias), db = dbeta * beta * (1 -
+/// beta), da_log = sum over t of dg * g, ddt_bias = sum over t of da.
 class GdnGatesBwd : public KernelFamily {
 public:
   StringRef op() const override { return "gdn_gates_bwd"; }
@@ -91,8 +90,7 @@ public:
     StringRef vectors[] = {"da_log", "ddt_bias"};
     for (unsigned i = 0; i < 2; ++i)
       if (failed(requireType(spec, spec.outputs[2 + i], vectors[i],
-                             {a.getDimSize(1)}, a.getElementType(),
-                             emitError)))
+                             {a.getDimSize(1)}, a.getElementType(), emitError)))
         return failure();
     ColumnSums sums = columnSums(a);
     KernelPlan plan;

@@ -84,9 +84,8 @@ public:
     panelVectors = 2;
     unroll = wide ? 2 : 4;
     rowTail = M % rowStep;
-    int64_t shortest = std::min<int64_t>(N, range.columnCount.value
-                                                ? N
-                                                : range.columnCount.constant);
+    int64_t shortest = std::min<int64_t>(
+        N, range.columnCount.value ? N : range.columnCount.constant);
     if (shortest <= lanes)
       panelVectors = 1;
     // A product of few rows reads b once: no packing, and more columns at a
@@ -178,8 +177,7 @@ private:
   /// Whole vectors along the depth; the mask of the last covers what is real.
   void forDepthVectors(Val length, function_ref<void(Lanes)> body) {
     if (wholeVectors) {
-      k.forLoop(0, length, lanes,
-                [&](Val i) { body(Lanes{i, lanes, Val()}); });
+      k.forLoop(0, length, lanes, [&](Val i) { body(Lanes{i, lanes, Val()}); });
       return;
     }
     k.forLanes(length, body);
@@ -198,8 +196,7 @@ private:
     }
     View from = a.view.tile({k0, first}, {depth, count});
     View to = packedA.restride({depth, leftStep}, {leftStep, 1});
-    Val mask =
-        count == leftStep ? Val() : k.firstLanes(count, leftStep);
+    Val mask = count == leftStep ? Val() : k.firstLanes(count, leftStep);
     k.forLoop(0, length, 1, [&](Val i) {
       to.storeVector(from.loadVector({i, 0}, leftStep, mask), {i, 0});
     });
@@ -217,8 +214,7 @@ private:
   }
 
   View panelOf(Val number) {
-    return packedB
-        .tile({number * double(depth * panel)}, {depth * panel})
+    return packedB.tile({number * double(depth * panel)}, {depth * panel})
         .restride({depth, panel}, {panel, 1});
   }
 
@@ -277,8 +273,8 @@ private:
     auto step = [&](Val i, MutableArrayRef<Val> sums) {
       SmallVector<Val> b;
       for (int64_t v = 0; v < vectors; ++v)
-        b.push_back(right.loadVector({i, v * lanes}, lanes,
-                                     direct ? mask(v) : Val()));
+        b.push_back(
+            right.loadVector({i, v * lanes}, lanes, direct ? mask(v) : Val()));
       for (int64_t row = 0; row < count; ++row) {
         Val scalar = a.transposed ? left.load({i, row}) : left.load({row, i});
         Val factor = broadcast(scalar, lanes);
@@ -289,13 +285,12 @@ private:
     // Zeros up to a whole vector follow in the packed operands, so the loop may
     // run over the end by less than its unrolling; b itself has no such zeros.
     int64_t steps = direct ? 1 : unroll;
-    sums = k.forLoop(0, length, steps, sums,
-                     [&](Val i, ArrayRef<Val> carried) {
-                       SmallVector<Val> next(carried);
-                       for (int64_t u = 0; u < steps; ++u)
-                         step(u ? i + double(u) : i, next);
-                       return next;
-                     });
+    sums = k.forLoop(0, length, steps, sums, [&](Val i, ArrayRef<Val> carried) {
+      SmallVector<Val> next(carried);
+      for (int64_t u = 0; u < steps; ++u)
+        step(u ? i + double(u) : i, next);
+      return next;
+    });
 
     View to = c.tile({firstRow, firstColumn}, {count, columns});
     auto finish = [&](View base) {
@@ -315,7 +310,8 @@ private:
     if (!isFirst || start == Start::Add)
       finish(base);
     else
-      k.ifThenElse(isFirst, [&] { finish(base); }, [&] { finish(to); });
+      k.ifThenElse(
+          isFirst, [&] { finish(base); }, [&] { finish(to); });
   }
 
   KernelBuilder &k;
@@ -342,9 +338,9 @@ void matmulTile(KernelBuilder &k, MatrixOperand a, MatrixOperand b, View c,
                 bool accumulate) {
   int64_t rows = c.size(0), columns = c.size(1);
   for (int64_t first = 0; first < columns; first += kTileColumns)
-    matmulRange(k, a, b, c, accumulate ? Start::Add : Start::Zero, View(),
-                TileRange{0, rows, first,
-                          std::min(columns - first, kTileColumns)});
+    matmulRange(
+        k, a, b, c, accumulate ? Start::Add : Start::Zero, View(),
+        TileRange{0, rows, first, std::min(columns - first, kTileColumns)});
 }
 
 } // namespace qwen35::codegen::cpu

@@ -28,11 +28,11 @@ enum class Start { Zero, Add, Addend };
 void matmulTile(KernelBuilder &k, MatrixOperand a, MatrixOperand b, View c,
                 bool accumulate = false);
 
-/// The same for a rectangle of c: rows firstRow .. +rowCount of a and c, columns
-/// firstColumn .. +columnCount of b and c. Counts may be run-time values where
-/// only these remainders occur: rowCount % rowStep is 0 or c's rows % rowStep,
-/// likewise for columns; true of tiles whose size is a multiple of the steps,
-/// the last ones cut off by the end of c.
+/// The same for a rectangle of c: rows firstRow .. +rowCount of a and c,
+/// columns firstColumn .. +columnCount of b and c. Counts may be run-time
+/// values where only these remainders occur: rowCount % rowStep is 0 or c's
+/// rows % rowStep, likewise for columns; true of tiles whose size is a multiple
+/// of the steps, the last ones cut off by the end of c.
 struct TileRange {
   Ix firstRow, rowCount, firstColumn, columnCount;
 };

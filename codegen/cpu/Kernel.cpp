@@ -131,11 +131,10 @@ LogicalResult requireRows(const KernelSpec &spec, MemRefType type,
 LogicalResult requireSameShape(const KernelSpec &spec, MemRefType a,
                                llvm::StringRef nameA, MemRefType b,
                                llvm::StringRef nameB, EmitError emitError) {
-  if (a.getShape() != b.getShape() ||
-      a.getElementType() != b.getElementType())
+  if (a.getShape() != b.getShape() || a.getElementType() != b.getElementType())
     return emitError() << spec.op << ": " << nameA << " is "
-                       << shapeText(a.getShape(), a.getElementType())
-                       << " but " << nameB << " is "
+                       << shapeText(a.getShape(), a.getElementType()) << " but "
+                       << nameB << " is "
                        << shapeText(b.getShape(), b.getElementType());
   if (failed(requireDenseRows(spec, a, nameA, emitError)))
     return failure();
@@ -152,8 +151,8 @@ int64_t chooseTasks(int64_t items, int64_t elementsPerItem) {
   constexpr int64_t kTaskElements = 16384; // 5 to 20 us on one core
   constexpr int64_t kMostTasks = 256;
   int64_t work = items * std::max<int64_t>(elementsPerItem, 1);
-  int64_t tasks = std::clamp<int64_t>(work / kTaskElements, 1,
-                                      std::min(items, kMostTasks));
+  int64_t tasks =
+      std::clamp<int64_t>(work / kTaskElements, 1, std::min(items, kMostTasks));
   return llvm::divideCeil(items, llvm::divideCeil(items, tasks));
 }
 

@@ -32,7 +32,8 @@ struct KernelSpec {
 
   /// Attributes by name. `number` takes float or integer attributes, `integer`
   /// integers, `flag` booleans or unit attributes (absent: false), `text`
-  /// strings. Only to be called for what `plan` has checked with `requireAttrs`.
+  /// strings. Only to be called for what `plan` has checked with
+  /// `requireAttrs`.
   double number(llvm::StringRef name) const;
   int64_t integer(llvm::StringRef name) const;
   bool flag(llvm::StringRef name) const;
@@ -50,8 +51,8 @@ struct KernelPlan {
   llvm::SmallVector<std::pair<unsigned, unsigned>> mayAlias;
 };
 
-/// The kernels of one op: what one task computes, for any shapes and attributes.
-/// Stateless; one instance serves all specs and all threads.
+/// The kernels of one op: what one task computes, for any shapes and
+/// attributes. Stateless; one instance serves all specs and all threads.
 class KernelFamily {
 public:
   virtual ~KernelFamily();
@@ -93,9 +94,9 @@ llvm::LogicalResult requireType(const KernelSpec &spec, mlir::MemRefType type,
 llvm::LogicalResult requireRows(const KernelSpec &spec, mlir::MemRefType type,
                                 llvm::StringRef what, EmitError emitError);
 /// Both have the same shape and element type; layouts may differ.
-llvm::LogicalResult requireSameShape(const KernelSpec &spec,
-                                     mlir::MemRefType a, llvm::StringRef nameA,
-                                     mlir::MemRefType b, llvm::StringRef nameB,
+llvm::LogicalResult requireSameShape(const KernelSpec &spec, mlir::MemRefType a,
+                                     llvm::StringRef nameA, mlir::MemRefType b,
+                                     llvm::StringRef nameB,
                                      EmitError emitError);
 
 /// Elements of all dimensions but the last; of all dimensions.
@@ -103,8 +104,8 @@ int64_t rowCount(mlir::MemRefType type);
 int64_t elementCount(mlir::MemRefType type);
 
 /// Tasks for `items` equal pieces of about `elementsPerItem` f32 operations:
-/// few enough that a task outlasts its launch, enough for many threads. Use with
-/// KernelBuilder::taskRange(items, tasks).
+/// few enough that a task outlasts its launch, enough for many threads. Use
+/// with KernelBuilder::taskRange(items, tasks).
 int64_t chooseTasks(int64_t items, int64_t elementsPerItem);
 
 } // namespace qwen35::codegen::cpu

@@ -81,8 +81,7 @@ Val View::loadVector(ArrayRef<Ix> at, int64_t width, Val mask) const {
   if (!mask)
     return loadVector(at, width);
   auto type = VectorType::get({width}, element());
-  Value zero =
-      arith::ConstantOp::create(*builder, builder->getZeroAttr(type));
+  Value zero = arith::ConstantOp::create(*builder, builder->getZeroAttr(type));
   return Val(*builder,
              vector::MaskedLoadOp::create(*builder, type, memref, indices(at),
                                           mask.get(), zero));
@@ -126,16 +125,16 @@ View View::reinterpret(Val newOffset, ArrayRef<int64_t> sizes,
                        ArrayRef<int64_t> strides) const {
   MLIRContext *context = builder->getContext();
   auto layout = StridedLayoutAttr::get(context, ShapedType::kDynamic, strides);
-  auto result = MemRefType::get(sizes, element(), layout,
-                                type().getMemorySpace());
+  auto result =
+      MemRefType::get(sizes, element(), layout, type().getMemorySpace());
   auto attrs = [&](ArrayRef<int64_t> numbers) {
     return llvm::map_to_vector(numbers, [&](int64_t number) {
       return OpFoldResult(builder->getIndexAttr(number));
     });
   };
-  Value cast = memref::ReinterpretCastOp::create(
-      *builder, result, memref, OpFoldResult(newOffset.get()), attrs(sizes),
-      attrs(strides));
+  Value cast = memref::ReinterpretCastOp::create(*builder, result, memref,
+                                                 OpFoldResult(newOffset.get()),
+                                                 attrs(sizes), attrs(strides));
   return View(*builder, cast, newOffset);
 }
 
@@ -217,8 +216,8 @@ static SeqTable shapeOf(int64_t tokens, int64_t maxDocs) {
 }
 
 Val SeqView::word(int64_t base, Ix index) const {
-  Ix at = index.value ? Ix(index.value + double(base))
-                      : Ix(index.constant + base);
+  Ix at =
+      index.value ? Ix(index.value + double(base)) : Ix(index.constant + base);
   Val word = table.load({at});
   return cast(word, word.b().getIndexType());
 }
@@ -289,9 +288,9 @@ View KernelBuilder::workspace(Ix byteOffset, ArrayRef<int64_t> sizes,
 View KernelBuilder::scratch(ArrayRef<int64_t> sizes, Type element) {
   OpBuilder::InsertionGuard guard(builder);
   builder.setInsertionPointToStart(entry); // Once, even if used in a loop.
-  return View(builder, memref::AllocaOp::create(
-                           builder, MemRefType::get(sizes, element),
-                           builder.getI64IntegerAttr(64)));
+  return View(builder,
+              memref::AllocaOp::create(builder, MemRefType::get(sizes, element),
+                                       builder.getI64IntegerAttr(64)));
 }
 
 View KernelBuilder::packedLeft() {
@@ -342,8 +341,7 @@ Lanes KernelBuilder::lanesAt(Ix i) {
 }
 
 Val KernelBuilder::vector(ArrayRef<double> numbers, Type element) {
-  auto type =
-      VectorType::get({static_cast<int64_t>(numbers.size())}, element);
+  auto type = VectorType::get({static_cast<int64_t>(numbers.size())}, element);
   auto attrs = llvm::map_to_vector(numbers, [&](double number) -> Attribute {
     if (isa<FloatType>(element))
       return builder.getFloatAttr(element, number);
@@ -355,28 +353,25 @@ Val KernelBuilder::vector(ArrayRef<double> numbers, Type element) {
 
 void KernelBuilder::forLoop(Ix lo, Ix hi, int64_t step,
                             function_ref<void(Val)> body) {
-  forLoop(lo, hi, step, {},
-          [&](Val i, ArrayRef<Val>) -> SmallVector<Val> {
-            body(i);
-            return {};
-          });
+  forLoop(lo, hi, step, {}, [&](Val i, ArrayRef<Val>) -> SmallVector<Val> {
+    body(i);
+    return {};
+  });
 }
 
 SmallVector<Val> KernelBuilder::forLoop(
     Ix lo, Ix hi, int64_t step, ArrayRef<Val> inits,
     function_ref<SmallVector<Val>(Val, ArrayRef<Val>)> body) {
   Value low = toValue(builder, lo).get(), high = toValue(builder, hi).get();
-  auto loop = scf::ForOp::create(builder, low, high,
-                                 constantIndex(builder, step).get(),
-                                 raw(inits));
+  auto loop = scf::ForOp::create(
+      builder, low, high, constantIndex(builder, step).get(), raw(inits));
   {
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToStart(loop.getBody());
     SmallVector<Val> carried;
     for (Value value : loop.getRegionIterArgs())
       carried.push_back(Val(builder, value));
-    SmallVector<Val> next =
-        body(Val(builder, loop.getInductionVar()), carried);
+    SmallVector<Val> next = body(Val(builder, loop.getInductionVar()), carried);
     assert(next.size() == inits.size() && "carried values got lost");
     if (!inits.empty())
       scf::YieldOp::create(builder, raw(next));
@@ -390,9 +385,8 @@ SmallVector<Val> KernelBuilder::forLoop(
 void KernelBuilder::forLoopDown(Ix lo, Ix hi, int64_t step,
                                 function_ref<void(Val)> body) {
   Val low = toValue(builder, lo), high = toValue(builder, hi);
-  forLoop(low, high, step, [&](Val i) {
-    body(high - double(step) - (i - low));
-  });
+  forLoop(low, high, step,
+          [&](Val i) { body(high - double(step) - (i - low)); });
 }
 
 void KernelBuilder::ifThen(Val condition, function_ref<void()> body) {
@@ -428,8 +422,8 @@ KernelBuilder::ifValues(Val condition,
   SmallVector<Val> elseValues = elseBody();
   scf::YieldOp::create(builder, raw(elseValues));
   builder.restoreInsertionPoint(here);
-  auto types = llvm::map_to_vector(thenValues,
-                                   [](Val value) { return value.type(); });
+  auto types =
+      llvm::map_to_vector(thenValues, [](Val value) { return value.type(); });
   auto op = scf::IfOp::create(builder, TypeRange(types), condition.get(),
                               /*addThenBlock=*/true, /*addElseBlock=*/true);
   op.thenBlock()->getOperations().splice(op.thenBlock()->end(),
@@ -489,11 +483,10 @@ SmallVector<Val> KernelBuilder::forLanes(
     carried = body(Lanes{zeroIndex, lanes, Val()}, carried);
   if (n.value) {
     // A loop of at most one round, so that nothing carried needs an `if`.
-    carried = forLoop(full, n, lanes, carried,
-                      [&](Val i, ArrayRef<Val> values) {
-                        return body(Lanes{i, lanes, tailMask(i, n, lanes)},
-                                    values);
-                      });
+    carried =
+        forLoop(full, n, lanes, carried, [&](Val i, ArrayRef<Val> values) {
+          return body(Lanes{i, lanes, tailMask(i, n, lanes)}, values);
+        });
   } else if (n.constant % lanes) {
     Val mask = firstLanes(n.constant % lanes, lanes);
     carried = body(Lanes{full, lanes, mask}, carried);
@@ -502,13 +495,14 @@ SmallVector<Val> KernelBuilder::forLanes(
 }
 
 Val KernelBuilder::sum(Ix n, function_ref<Val(Lanes)> body, Type element) {
-  return sums(n, 1, [&](Lanes lanes) { return SmallVector<Val>{body(lanes)}; },
-              element)[0];
+  return sums(
+      n, 1, [&](Lanes lanes) { return SmallVector<Val>{body(lanes)}; },
+      element)[0];
 }
 
-SmallVector<Val>
-KernelBuilder::sums(Ix n, unsigned count,
-                    function_ref<SmallVector<Val>(Lanes)> body, Type element) {
+SmallVector<Val> KernelBuilder::sums(Ix n, unsigned count,
+                                     function_ref<SmallVector<Val>(Lanes)> body,
+                                     Type element) {
   if (!element)
     element = f32();
   int64_t lanes = lanesFor(n);
@@ -528,23 +522,22 @@ KernelBuilder::sums(Ix n, unsigned count,
     blocked = n.value - n.value % double(block);
   else
     blocked = index(n.constant / block * block);
-  partials = forLoop(0, blocked, block, partials,
-                     [&](Val i, ArrayRef<Val> values) {
-                       SmallVector<Val> next(values);
-                       for (int64_t way = 0; way < ways; ++way)
-                         add(Lanes{i + double(way * lanes), lanes, Val()},
-                             MutableArrayRef(next).slice(way * count, count));
-                       return next;
-                     });
+  partials =
+      forLoop(0, blocked, block, partials, [&](Val i, ArrayRef<Val> values) {
+        SmallVector<Val> next(values);
+        for (int64_t way = 0; way < ways; ++way)
+          add(Lanes{i + double(way * lanes), lanes, Val()},
+              MutableArrayRef(next).slice(way * count, count));
+        return next;
+      });
   // The rest goes to the first partial.
   SmallVector<Val> first(ArrayRef(partials).take_front(count));
   if (n.value) {
-    first = forLoop(blocked, n, lanes, first,
-                    [&](Val i, ArrayRef<Val> values) {
-                      SmallVector<Val> next(values);
-                      add(Lanes{i, lanes, tailMask(i, n, lanes)}, next);
-                      return next;
-                    });
+    first = forLoop(blocked, n, lanes, first, [&](Val i, ArrayRef<Val> values) {
+      SmallVector<Val> next(values);
+      add(Lanes{i, lanes, tailMask(i, n, lanes)}, next);
+      return next;
+    });
   } else {
     int64_t done = n.constant / block * block;
     int64_t whole = n.constant / lanes * lanes;
@@ -566,7 +559,8 @@ KernelBuilder::sums(Ix n, unsigned count,
 
 Val KernelBuilder::maximum(Ix n, function_ref<Val(Lanes)> body) {
   int64_t lanes = lanesFor(n);
-  Val lowest = zero(f32(), lanes).like(-std::numeric_limits<double>::infinity());
+  Val lowest =
+      zero(f32(), lanes).like(-std::numeric_limits<double>::infinity());
   Val best = forLanes(n, {lowest}, [&](Lanes at, ArrayRef<Val> values) {
     Val term = body(at);
     if (at.mask)

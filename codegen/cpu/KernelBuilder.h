@@ -7,21 +7,23 @@
 // each stage has; `emit` writes the body of one task with the values below. The
 // worked example is rms_norm (Norm.cpp), in short:
 //
-//   void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
-//     View x = k.input(0), w = k.input(1), y = k.output(0), rstd = k.output(1);
-//     int64_t rows = rowCount(x.type()), D = x.size(-1);
-//     auto [lo, hi] = k.taskRange(rows, chooseTasks(rows, D));
+//   void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const {
+//     View x = k.input(0), w = k.input(1), y = k.output(0);
+//     View rstd = k.output(1).flat();
+//     int64_t D = x.size(-1);
+//     double eps = spec.number("eps"), offset = spec.number("offset");
+//     auto [lo, hi] = k.taskRange(rowCount(x.type()), rowTasks(x.type(), 1));
 //     k.forLoop(lo, hi, 1, [&](Val row) {
-//       View xr = x.row(row), yr = y.row(row);       // rank 1, last dimension
+//       View xRow = x.row(row), yRow = y.row(row);   // rank 1, last dimension
 //       Val squares = k.sum(D, [&](Lanes l) {
-//         Val v = xr.load({l.i}, l);                 // a vector, tail masked
+//         Val v = xRow.load({l.i}, l);               // a vector, tail masked
 //         return v * v;
 //       });
-//       Val r = rsqrt(squares / double(D) + spec.number("eps"));
-//       rstd.flat().store(r, {row});
+//       Val r = rsqrt(squares / double(D) + eps);
+//       rstd.store(r, {row});
 //       k.forLanes(D, [&](Lanes l) {
-//         Val scale = w.load({l.i}, l) + spec.number("offset");
-//         yr.store(xr.load({l.i}, l) * r * scale, {l.i}, l);
+//         Val scale = w.load({l.i}, l) + offset;
+//         yRow.store(xRow.load({l.i}, l) * r * scale, {l.i}, l);
 //       });
 //     });
 //   }
@@ -33,14 +35,17 @@
 //   Masked-off lanes load 0 and are not stored. `sum` ignores them as well.
 // - Sums in registers over a loop: carried values of `forLoop`, or `sum`.
 // - A result that needs all tasks needs a second stage: let stage 0 write
-//   partials to `k.workspace(..)`, stage 1 add them in order.
-// - Scratch of a task: `k.scratch({64, 64}, f32)` is stack memory (up to about
-//   1 MiB in all), allocated once per task; its contents start undefined.
+//   partials to `k.workspace(..)`, stage 1 add them in order. Sums over rows are
+//   ready-made in Loops.h (ColumnSums, as rms_norm_bwd uses it), and so are
+//   loops over elements (forElements).
+// - Scratch of a task: `k.scratch({64, 64}, k.f32())` is stack memory (up to
+//   about 1 MiB in all), allocated once per task; its contents start undefined.
 //   Larger: a piece of the workspace at task() * bytes.
 // - `k.seq(k.input(i), spec)` reads the document table.
 // - Matrix products inside a kernel: `matmulTile` in Gemm.h.
-// - Never let a result depend on the order of tasks or on their number.
-// - Test with test/unit/cpu/KernelTest.h: compile, run in two orders, compare.
+// - Never let a result depend on the order of tasks or on the target's threads.
+// - Look at it with `qwen35-cpu-kernel`; test it with test/unit/cpu/KernelTest.h,
+//   which compiles, runs in two orders and in place, and compares.
 
 #include "codegen/cpu/Kernel.h"
 #include "codegen/cpu/Val.h"
@@ -191,10 +196,10 @@ public:
   /// for (i = lo; i < hi; i += step). The second form carries values: body gets
   /// those of the iteration before and returns the next ones.
   void forLoop(Ix lo, Ix hi, int64_t step, llvm::function_ref<void(Val)> body);
-  llvm::SmallVector<Val> forLoop(
-      Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> inits,
-      llvm::function_ref<llvm::SmallVector<Val>(Val, llvm::ArrayRef<Val>)>
-          body);
+  llvm::SmallVector<Val>
+  forLoop(Ix lo, Ix hi, int64_t step, llvm::ArrayRef<Val> inits,
+          llvm::function_ref<llvm::SmallVector<Val>(Val, llvm::ArrayRef<Val>)>
+              body);
   /// From hi - step down to lo, for backward scans; hi - lo a multiple of step.
   void forLoopDown(Ix lo, Ix hi, int64_t step,
                    llvm::function_ref<void(Val)> body);
@@ -224,8 +229,8 @@ public:
   /// Largest of the vectors' real lanes, -inf for n = 0.
   Val maximum(Ix n, llvm::function_ref<Val(Lanes)> body);
 
-  /// Items lo .. hi - 1 of this task when `items` are split over `tasks` tasks in
-  /// equal contiguous pieces (the last ones may be short or empty).
+  /// Items lo .. hi - 1 of this task when `items` are split over `tasks` tasks
+  /// in equal contiguous pieces (the last ones may be short or empty).
   std::pair<Val, Val> taskRange(int64_t items, int64_t tasks);
 
   /// The first `count` of `lanes` lanes; lanes j with i + j < n.

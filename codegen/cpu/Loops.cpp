@@ -36,7 +36,8 @@ int64_t elementTasks(ArrayRef<MemRefType> types, int64_t cost) {
 
 void forElements(KernelBuilder &k, ArrayRef<View> views, int64_t cost,
                  function_ref<void(ArrayRef<View>, Lanes)> body) {
-  auto types = llvm::map_to_vector(views, [](const View &v) { return v.type(); });
+  auto types =
+      llvm::map_to_vector(views, [](const View &v) { return v.type(); });
   MemRefType type = types.front();
   int64_t tasks = elementTasks(types, cost);
   if (llvm::all_of(types, isDense)) {
@@ -51,9 +52,9 @@ void forElements(KernelBuilder &k, ArrayRef<View> views, int64_t cost,
       count = min(k.index(elements) - first, k.index(each));
     SmallVector<View> parts;
     for (const View &view : views)
-      parts.push_back(tasks == 1
-                          ? view.flat()
-                          : view.flat().tile({first}, {std::min(each, elements)}));
+      parts.push_back(
+          tasks == 1 ? view.flat()
+                     : view.flat().tile({first}, {std::min(each, elements)}));
     k.forLanes(count, [&](Lanes l) { body(parts, l); });
     return;
   }
@@ -69,16 +70,14 @@ void forElements(KernelBuilder &k, ArrayRef<View> views, int64_t cost,
 ColumnSums ColumnSums::choose(int64_t rows, int64_t columns, int64_t cost) {
   constexpr int64_t kMostParts = 64;
   int64_t parts = std::min(chooseTasks(rows, columns * cost), kMostParts);
-  return ColumnSums{rows, columns,
-                    int64_t(llvm::divideCeil(
-                        rows, llvm::divideCeil(rows, parts)))};
+  return ColumnSums{
+      rows, columns,
+      int64_t(llvm::divideCeil(rows, llvm::divideCeil(rows, parts)))};
 }
 
 View ColumnSums::beginPart(KernelBuilder &k) const {
   View part = k.workspace(0, {parts, columns}, k.f32()).row(k.task());
-  k.forLanes(columns, [&](Lanes l) {
-    part.store(k.f32(0.0), {l.i}, l);
-  });
+  k.forLanes(columns, [&](Lanes l) { part.store(k.f32(0.0), {l.i}, l); });
   return part;
 }
 
@@ -94,11 +93,10 @@ void ColumnSums::finish(KernelBuilder &k, ArrayRef<View> targets) const {
     Ix count = tasks == 1 ? Ix(each) : Ix(hi - lo);
     k.forLanes(count, [&](Lanes l) {
       Val zero = k.zero(k.f32(), l.width);
-      Val total = k.forLoop(0, parts, 1, {zero},
-                            [&](Val part, ArrayRef<Val> carried) {
-                              return SmallVector<Val>{
-                                  carried[0] + from.load({part, l.i}, l)};
-                            })[0];
+      Val total =
+          k.forLoop(0, parts, 1, {zero}, [&](Val part, ArrayRef<Val> carried) {
+            return SmallVector<Val>{carried[0] + from.load({part, l.i}, l)};
+          })[0];
       to.store(total, {l.i}, l);
     });
   }

@@ -15,9 +15,8 @@ int64_t elementTasks(llvm::ArrayRef<mlir::MemRefType> types, int64_t cost);
 /// The elements of equally shaped views that belong to this task of
 /// elementTasks(their types, cost): body gets rank-1 parts of the views and the
 /// lanes to work on. Where all are dense they are walked as one row.
-void forElements(
-    KernelBuilder &k, llvm::ArrayRef<View> views, int64_t cost,
-    llvm::function_ref<void(llvm::ArrayRef<View>, Lanes)> body);
+void forElements(KernelBuilder &k, llvm::ArrayRef<View> views, int64_t cost,
+                 llvm::function_ref<void(llvm::ArrayRef<View>, Lanes)> body);
 
 /// Column sums over rows in two stages, the fixed order of every weight
 /// gradient. Stage 0 has one task per part; each adds up its rows in a row of

@@ -37,19 +37,18 @@ MemRefType argumentType(MemRefType type) {
   auto [strides, offset] = type.getStridesAndOffset();
   if (offset == 0)
     return type;
-  return MemRefType::get(
-      type.getShape(), type.getElementType(),
-      StridedLayoutAttr::get(type.getContext(), 0, strides),
-      type.getMemorySpace());
+  return MemRefType::get(type.getShape(), type.getElementType(),
+                         StridedLayoutAttr::get(type.getContext(), 0, strides),
+                         type.getMemorySpace());
 }
 
 } // namespace
 
 void registerCpuDialects(DialectRegistry &registry) {
-  registry.insert<arith::ArithDialect, cf::ControlFlowDialect,
-                  func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
-                  memref::MemRefDialect, scf::SCFDialect,
-                  vector::VectorDialect>();
+  registry
+      .insert<arith::ArithDialect, cf::ControlFlowDialect, func::FuncDialect,
+              LLVM::LLVMDialect, math::MathDialect, memref::MemRefDialect,
+              scf::SCFDialect, vector::VectorDialect>();
   registerBuiltinDialectTranslation(registry);
   registerLLVMDialectTranslation(registry);
 }
@@ -70,8 +69,8 @@ OwningOpRef<ModuleOp> buildModule(MLIRContext *context,
   for (MemRefType type : spec.outputs)
     types.push_back(argumentType(type));
   if (plan.workspaceBytes > 0)
-    types.push_back(MemRefType::get({plan.workspaceBytes},
-                                    builder.getIntegerType(8)));
+    types.push_back(
+        MemRefType::get({plan.workspaceBytes}, builder.getIntegerType(8)));
   llvm::SmallSet<unsigned, 8> aliased;
   for (auto [output, input] : plan.mayAlias) {
     aliased.insert(input);
@@ -122,8 +121,8 @@ LogicalResult lowerModule(ModuleOp module, llvm::StringRef dataLayout) {
   // the body, where each is a parameter of its own that can be noalias.
   OpBuilder builder(context);
   auto pointer = LLVM::LLVMPointerType::get(context);
-  for (auto body : llvm::make_early_inc_range(
-           module.getOps<LLVM::LLVMFuncOp>())) {
+  for (auto body :
+       llvm::make_early_inc_range(module.getOps<LLVM::LLVMFuncOp>())) {
     llvm::StringRef name = body.getSymName();
     if (!name.consume_back(kBodySuffix))
       continue;

@@ -1,6 +1,7 @@
-// Transcendental functions as straight-line code: range reduction, a polynomial,
-// and the scale put back through the exponent bits. Nothing here calls libm, so a
-// compiled kernel needs no library and gives the same bits everywhere.
+// Transcendental functions as straight-line code: range reduction, a
+// polynomial, and the scale put back through the exponent bits. Nothing here
+// calls libm, so a compiled kernel needs no library and gives the same bits
+// everywhere.
 
 #include "codegen/cpu/Val.h"
 

@@ -1,6 +1,7 @@
 // linear: out = x w^T, the forward product of every projection.
 // matmul: out = a b with either operand transposed, for their gradients.
-// Both take a third operand `acc` with {accumulate = true}: out = acc + product.
+// Both take a third operand `acc` with {accumulate = true}: out = acc +
+// product.
 
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/Gemm.h"
@@ -15,7 +16,7 @@ namespace {
 /// Rows and columns of the result in one task. Independent of the target, so
 /// that a plan is as well.
 struct Tiles {
-  int64_t rows, columns;     ///< Of a whole tile.
+  int64_t rows, columns; ///< Of a whole tile.
   int64_t rowTiles, columnTiles;
 };
 
@@ -25,8 +26,8 @@ Tiles chooseTiles(int64_t M, int64_t N, int64_t K) {
   constexpr int64_t kMostRows = 252, kTasks = 16;
   constexpr double kLeastWork = 2e6; // multiply-adds of a task, about 50 us
   int64_t rows = std::min(llvm::alignTo(M, kTileRowStep), uint64_t(kMostRows));
-  int64_t columns = std::min(llvm::alignTo(N, kTileColumnStep),
-                             uint64_t(kTileColumns));
+  int64_t columns =
+      std::min(llvm::alignTo(N, kTileColumnStep), uint64_t(kTileColumns));
   auto tiles = [&] {
     return llvm::divideCeil(M, rows) * llvm::divideCeil(N, columns);
   };
@@ -74,9 +75,8 @@ public:
                          << depth;
     if (failed(requireType(spec, spec.outputs[0], "the result",
                            {size.M, size.N}, f32, emitError)) ||
-        (accumulates &&
-         failed(requireType(spec, spec.inputs[2], "acc", {size.M, size.N}, f32,
-                            emitError))))
+        (accumulates && failed(requireType(spec, spec.inputs[2], "acc",
+                                           {size.M, size.N}, f32, emitError))))
       return failure();
     KernelPlan plan;
     if (usesDots(spec, size)) {
@@ -90,8 +90,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     Sizes size = sizes(spec);
     bool accumulates = spec.flag("accumulate");
     View a = k.input(0), b = k.input(1), out = k.output(0);
@@ -113,9 +112,8 @@ public:
       }
       Val start = tile * double(step);
       first = start;
-      count = size % step == 0
-                  ? Ix(step)
-                  : Ix(min(k.index(size) - start, k.index(step)));
+      count = size % step == 0 ? Ix(step)
+                               : Ix(min(k.index(size) - start, k.index(step)));
     };
     TileRange tile{0, 0, 0, 0};
     range(rowTile, tiles.rows, tiles.rowTiles, size.M, tile.firstRow,
@@ -154,8 +152,7 @@ private:
 
   static void emitDots(KernelBuilder &k, const Sizes &size, View a, View b,
                        View out, View addend) {
-    auto [lo, hi] =
-        k.taskRange(size.M, chooseTasks(size.M, size.N * size.K));
+    auto [lo, hi] = k.taskRange(size.M, chooseTasks(size.M, size.N * size.K));
     k.forLoop(lo, hi, 1, [&](Val row) {
       View left = a.at({row});
       auto dots = k.sums(size.K, size.N, [&](Lanes l) {

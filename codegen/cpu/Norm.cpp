@@ -26,8 +26,8 @@ public:
     int64_t columns = x.getShape().back();
     if (failed(requireType(spec, spec.inputs[1], "w", {columns}, f32,
                            emitError)) ||
-        failed(requireSameShape(spec, x, "x", spec.outputs[0], "y",
-                                emitError)) ||
+        failed(
+            requireSameShape(spec, x, "x", spec.outputs[0], "y", emitError)) ||
         failed(requireType(spec, spec.outputs[1], "rstd",
                            x.getShape().drop_back(), f32, emitError)))
       return failure();
@@ -37,8 +37,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View x = k.input(0), w = k.input(1);
     View y = k.output(0), rstd = k.output(1).flat();
     int64_t columns = x.size(-1);
@@ -76,14 +75,14 @@ public:
       return failure();
     Type f32 = x.getElementType();
     int64_t columns = x.getShape().back();
-    if (failed(requireSameShape(spec, x, "x", spec.inputs[0], "dy",
-                                emitError)) ||
+    if (failed(
+            requireSameShape(spec, x, "x", spec.inputs[0], "dy", emitError)) ||
         failed(requireType(spec, spec.inputs[2], "w", {columns}, f32,
                            emitError)) ||
         failed(requireType(spec, spec.inputs[3], "rstd",
                            x.getShape().drop_back(), f32, emitError)) ||
-        failed(requireSameShape(spec, x, "x", spec.outputs[0], "dx",
-                                emitError)) ||
+        failed(
+            requireSameShape(spec, x, "x", spec.outputs[0], "dx", emitError)) ||
         failed(requireType(spec, spec.outputs[1], "dw", {columns}, f32,
                            emitError)))
       return failure();
@@ -144,12 +143,12 @@ public:
     if (failed(requireRows(spec, o, "o", emitError)))
       return failure();
     Type f32 = o.getElementType();
-    if (failed(requireSameShape(spec, o, "o", spec.inputs[1], "z",
-                                emitError)) ||
+    if (failed(
+            requireSameShape(spec, o, "o", spec.inputs[1], "z", emitError)) ||
         failed(requireType(spec, spec.inputs[2], "w", {o.getShape().back()},
                            f32, emitError)) ||
-        failed(requireSameShape(spec, o, "o", spec.outputs[0], "y",
-                                emitError)) ||
+        failed(
+            requireSameShape(spec, o, "o", spec.outputs[0], "y", emitError)) ||
         failed(requireType(spec, spec.outputs[1], "rstd",
                            o.getShape().drop_back(), f32, emitError)))
       return failure();
@@ -159,8 +158,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View o = k.input(0), z = k.input(1), w = k.input(2);
     View y = k.output(0), rstd = k.output(1).flat();
     int64_t columns = o.size(-1);
@@ -201,18 +199,18 @@ public:
       return failure();
     Type f32 = o.getElementType();
     int64_t columns = o.getShape().back();
-    if (failed(requireSameShape(spec, o, "o", spec.inputs[0], "dy",
-                                emitError)) ||
-        failed(requireSameShape(spec, o, "o", spec.inputs[2], "z",
-                                emitError)) ||
+    if (failed(
+            requireSameShape(spec, o, "o", spec.inputs[0], "dy", emitError)) ||
+        failed(
+            requireSameShape(spec, o, "o", spec.inputs[2], "z", emitError)) ||
         failed(requireType(spec, spec.inputs[3], "w", {columns}, f32,
                            emitError)) ||
         failed(requireType(spec, spec.inputs[4], "rstd",
                            o.getShape().drop_back(), f32, emitError)) ||
-        failed(requireSameShape(spec, o, "o", spec.outputs[0], "do",
-                                emitError)) ||
-        failed(requireSameShape(spec, o, "o", spec.outputs[1], "dz",
-                                emitError)) ||
+        failed(
+            requireSameShape(spec, o, "o", spec.outputs[0], "do", emitError)) ||
+        failed(
+            requireSameShape(spec, o, "o", spec.outputs[1], "dz", emitError)) ||
         failed(requireType(spec, spec.outputs[2], "dw", {columns}, f32,
                            emitError)))
       return failure();

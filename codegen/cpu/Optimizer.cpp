@@ -10,7 +10,8 @@ using namespace mlir;
 namespace qwen35::codegen::cpu {
 namespace {
 
-/// result = acc + sum of x^2 in f64: a partial per task, then their sum in order.
+/// result = acc + sum of x^2 in f64: a partial per task, then their sum in
+/// order.
 class NormSq : public KernelFamily {
 public:
   StringRef op() const override { return "norm_sq"; }
@@ -40,11 +41,11 @@ public:
     int64_t tasks = elementTasks({x.type()}, kCost);
     View partials = k.workspace(0, {tasks}, k.f64());
     if (stage == 1) {
-      Val total = k.forLoop(0, tasks, 1, {k.input(1).load({})},
-                            [&](Val i, ArrayRef<Val> carried) {
-                              return SmallVector<Val>{carried[0] +
-                                                      partials.load({i})};
-                            })[0];
+      Val total =
+          k.forLoop(0, tasks, 1, {k.input(1).load({})},
+                    [&](Val i, ArrayRef<Val> carried) {
+                      return SmallVector<Val>{carried[0] + partials.load({i})};
+                    })[0];
       k.output(0).store(total, {});
       return;
     }
@@ -93,8 +94,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     double maxNorm = spec.number("max_norm");
     Val wide = sqrt(k.input(0).load({}));
     Val norm = cast(wide, k.f32()); // Finite means: once rounded to f32.
@@ -148,8 +148,7 @@ public:
     return plan;
   }
 
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     auto scalar = [&](unsigned number) { return k.input(number).load({}); };
     Val lr = scalar(4), factor = scalar(5), bc1 = scalar(6), bc2 = scalar(7);
     Val commits = scalar(8) != 0.0;

@@ -3,6 +3,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "mlir/IR/TypeUtilities.h"
 
 using namespace mlir;
 
@@ -50,17 +51,16 @@ template <typename Int> Val integer(Val a, Val b) {
 Val compare(Val a, Val b, arith::CmpFPredicate f, arith::CmpIPredicate i) {
   unify(a, b);
   if (a.isFloat())
-    return Val(a.b(),
-               arith::CmpFOp::create(a.b(), f, a.get(), b.get()));
-  return Val(a.b(),
-             a.b().createOrFold<arith::CmpIOp>(i, a.get(), b.get()));
+    return Val(a.b(), arith::CmpFOp::create(a.b(), f, a.get(), b.get()));
+  return Val(a.b(), a.b().createOrFold<arith::CmpIOp>(i, a.get(), b.get()));
 }
 
 Val reduce(Val vector, llvm::function_ref<Val(Val, Val)> combine) {
   assert(llvm::isPowerOf2_64(vector.lanes()));
   while (vector.lanes() > 1) {
     int64_t half = vector.lanes() / 2;
-    vector = combine(sliceLanes(vector, 0, half), sliceLanes(vector, half, half));
+    vector =
+        combine(sliceLanes(vector, 0, half), sliceLanes(vector, half, half));
   }
   return vector.isVector() ? extract(vector, int64_t{0}) : vector;
 }
@@ -93,9 +93,15 @@ Val Val::like(double number) const {
   return Val(b(), arith::ConstantOp::create(b(), attr));
 }
 
-Val operator+(Val a, Val b) { return binary<arith::AddFOp, arith::AddIOp>(a, b); }
-Val operator-(Val a, Val b) { return binary<arith::SubFOp, arith::SubIOp>(a, b); }
-Val operator*(Val a, Val b) { return binary<arith::MulFOp, arith::MulIOp>(a, b); }
+Val operator+(Val a, Val b) {
+  return binary<arith::AddFOp, arith::AddIOp>(a, b);
+}
+Val operator-(Val a, Val b) {
+  return binary<arith::SubFOp, arith::SubIOp>(a, b);
+}
+Val operator*(Val a, Val b) {
+  return binary<arith::MulFOp, arith::MulIOp>(a, b);
+}
 Val operator/(Val a, Val b) {
   return binary<arith::DivFOp, arith::DivSIOp>(a, b);
 }
@@ -168,8 +174,8 @@ Val fma(Val a, Val b, Val c) {
   unify(a, b);
   unify(a, c);
   unify(b, c);
-  return Val(a.b(), math::FmaOp::create(a.b(), a.get(), b.get(), c.get(),
-                                        kFlags));
+  return Val(a.b(),
+             math::FmaOp::create(a.b(), a.get(), b.get(), c.get(), kFlags));
 }
 
 Val sqrt(Val a) {
@@ -182,8 +188,7 @@ Val broadcast(Val a, int64_t lanes) {
     return a;
   }
   auto type = VectorType::get({lanes}, a.type());
-  return Val(a.b(),
-             a.b().createOrFold<vector::BroadcastOp>(type, a.get()));
+  return Val(a.b(), a.b().createOrFold<vector::BroadcastOp>(type, a.get()));
 }
 
 Val iota(ImplicitLocOpBuilder &b, Type element, int64_t lanes) {
@@ -195,8 +200,8 @@ Val iota(ImplicitLocOpBuilder &b, Type element, int64_t lanes) {
     else
       numbers.push_back(b.getIntegerAttr(element, i));
   }
-  return Val(b, arith::ConstantOp::create(
-                    b, DenseElementsAttr::get(type, numbers)));
+  return Val(
+      b, arith::ConstantOp::create(b, DenseElementsAttr::get(type, numbers)));
 }
 
 Val cast(Val a, Type element) {
@@ -255,8 +260,7 @@ Val insert(Val scalar, Val vector, int64_t lane) {
 }
 
 Val shuffleLanes(Val a, Val b, llvm::ArrayRef<int64_t> order) {
-  return Val(a.b(),
-             vector::ShuffleOp::create(a.b(), a.get(), b.get(), order));
+  return Val(a.b(), vector::ShuffleOp::create(a.b(), a.get(), b.get(), order));
 }
 
 Val sliceLanes(Val vector, int64_t first, int64_t lanes) {

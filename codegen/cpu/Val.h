@@ -98,8 +98,8 @@ inline Val rsqrt(Val a) { return 1.0 / sqrt(a); }
 Val broadcast(Val a, int64_t lanes);
 /// 0, 1, 2 .. of an integer, index or float element type.
 Val iota(mlir::ImplicitLocOpBuilder &b, mlir::Type element, int64_t lanes);
-/// Conversion of the element type among f32, f64, i32, i64, index (signed; float
-/// to integer towards zero); i1 widens to 0 and 1.
+/// Conversion of the element type among f32, f64, i32, i64, index (signed;
+/// float to integer towards zero); i1 widens to 0 and 1.
 Val cast(Val a, mlir::Type element);
 /// Reinterprets the bits of each element: f32 as i32, f64 as i64, and back.
 Val bitcast(Val a, mlir::Type element);

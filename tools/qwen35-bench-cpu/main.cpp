@@ -1,6 +1,6 @@
-// Speed of the CPU kernels on this machine: matrix products against the measured
-// peak of a core, row kernels in bytes, and how long compilation takes. Not a test; numbers vary with
-// the load of the machine.
+// Speed of the CPU kernels on this machine: matrix products against the
+// measured peak of a core, row kernels in bytes, and how long compilation
+// takes. Not a test; numbers vary with the load of the machine.
 
 #include "codegen/cpu/Compile.h"
 #include "codegen/cpu/KernelBuilder.h"
@@ -37,9 +37,10 @@ cl::list<std::string> shapes(
     "shape", cl::CommaSeparated,
     cl::desc("Products as MxNxK or, with a transposed operand, MxNxK:ta / :tb "
              "(default: a list of squares and layer shapes)"));
-cl::list<std::string> kernelList(
-    "kernel", cl::desc("Another kernel: op | attributes | function type of "
-                       "memrefs"));
+cl::list<std::string>
+    kernelList("kernel",
+               cl::desc("Another kernel: op | attributes | function type of "
+                        "memrefs"));
 cl::opt<bool> wallFlag("wall", cl::desc("Elapsed instead of processor time"));
 cl::opt<double> secondsFlag("seconds", cl::desc("Time per measurement"),
                             cl::init(0.3));
@@ -96,7 +97,8 @@ struct Stage {
   int64_t grid;
 };
 
-/// Runs the stages of a kernel until time is up; the least seconds of a run: of processor time, the busiest thread's, or with --wall elapsed.
+/// Runs the stages of a kernel until time is up; the least seconds of a run: of
+/// processor time, the busiest thread's, or with --wall elapsed.
 double measure(const std::vector<Stage> &stages, void *const *arguments) {
   auto round = [&] {
     double total = 0;
@@ -217,10 +219,10 @@ struct Buffer {
 };
 
 constexpr const char *kProducts[] = {
-    "256x256x256:tb",    "512x512x512",       "512x512x512:ta",
-    "512x512x512:tb",    "1024x1024x1024",    "1024x1024x1024:ta",
-    "1024x1024x1024:tb", "521x523x509:tb",    "512x3584x1024:tb",
-    "512x1024x3584",     "3584x1024x512:ta",  "512x16x1024:tb",
+    "256x256x256:tb",    "512x512x512",      "512x512x512:ta",
+    "512x512x512:tb",    "1024x1024x1024",   "1024x1024x1024:ta",
+    "1024x1024x1024:tb", "521x523x509:tb",   "512x3584x1024:tb",
+    "512x1024x3584",     "3584x1024x512:ta", "512x16x1024:tb",
     "512x1x1024:tb",     "1x1024x512:ta"};
 
 // The row kernels of a layer of 1024, and the optimizer on a projection.
@@ -353,17 +355,15 @@ int main(int argc, char **argv) {
     for (auto [stage, grid] : llvm::enumerate(plan->grids))
       stages.push_back({find(stageSymbol(each.kernel.symbol, stage)), grid});
     double time = measure(stages, arguments.data());
-    std::string label = each.label.size() > 40
-                            ? each.label.substr(0, 37) + "..."
-                            : each.label;
+    std::string label =
+        each.label.size() > 40 ? each.label.substr(0, 37) + "..." : each.label;
     llvm::outs() << llvm::formatv("{0,-40} {1,3} tasks {2,10:f1} us ", label,
                                   plan->grids[0], time * 1e6);
     if (each.flops > 0) {
       double rate = each.flops / time * 1e-9;
-      llvm::outs() << llvm::formatv("{0,7:f1} GFLOP/s {1,4:f0} % of {2} core(s)\n",
-                                    rate,
-                                    100 * rate / (peakRate * threadCount),
-                                    threadCount);
+      llvm::outs() << llvm::formatv(
+          "{0,7:f1} GFLOP/s {1,4:f0} % of {2} core(s)\n", rate,
+          100 * rate / (peakRate * threadCount), threadCount);
     } else {
       llvm::outs() << llvm::formatv("{0,7:f1} GB/s\n",
                                     double(moved) / time * 1e-9);

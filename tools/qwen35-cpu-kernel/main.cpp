@@ -48,7 +48,8 @@ int main(int argc, char **argv) {
   MLIRContext context(registry);
   auto emitError = [&] { return mlir::emitError(UnknownLoc::get(&context)); };
 
-  auto config = dyn_cast_or_null<DictionaryAttr>(parseAttribute(attrs, &context));
+  auto config =
+      dyn_cast_or_null<DictionaryAttr>(parseAttribute(attrs, &context));
   auto signature = dyn_cast_or_null<FunctionType>(parseType(types, &context));
   auto areMemRefs = [](TypeRange types) {
     return llvm::all_of(types, [](Type type) { return isa<MemRefType>(type); });

@@ -130,9 +130,8 @@ TEST_F(CompileTest, PrintsEveryForm) {
   NamedKernel kernel = sample()[0];
   auto print = [&](KernelText what) {
     FailureOr<std::string> text =
-        printKernel(&context, kernel, CpuTarget(), what, [&] {
-          return emitError(UnknownLoc::get(&context));
-        });
+        printKernel(&context, kernel, CpuTarget(), what,
+                    [&] { return emitError(UnknownLoc::get(&context)); });
     EXPECT_TRUE(succeeded(text));
     return succeeded(text) ? *text : std::string();
   };

@@ -15,9 +15,12 @@ struct ShapeCase {
 /// Scalars, odd sizes, several tasks (with and without a short last one), and
 /// strided operands.
 std::vector<ShapeCase> shapeCases() {
-  return {{{}, {}},          {{1}, {}},
-          {{7, 3}, {}},      {{70001}, {}},
-          {{512, 128}, {}},  {{300, 70}, {90, 1}},
+  return {{{}, {}},
+          {{1}, {}},
+          {{7, 3}, {}},
+          {{70001}, {}},
+          {{512, 128}, {}},
+          {{300, 70}, {90, 1}},
           {{3, 2, 5}, {20, 6, 1}}};
 }
 
@@ -33,8 +36,8 @@ TEST_F(KernelTest, SumsAndProductsMatchTheReference) {
     run("scale", "{factor = -0.75}", {random(c.shape, 1, 1, c.strides)},
         {f32(c.shape)}, [](const Arrays &in, const Arrays &out) {
           Doubles y(out[0].size());
-          expectOk(
-              reference::scale<double>(valuesOf(in[0]), -0.75, absl::MakeSpan(y)));
+          expectOk(reference::scale<double>(valuesOf(in[0]), -0.75,
+                                            absl::MakeSpan(y)));
           expectNear(out[0], y, 1e-7, "scale");
         });
     run("mul_scalar", "{}", {random(c.shape, 1), scalar(0.3)}, {f32(c.shape)},
@@ -98,8 +101,8 @@ TEST_F(KernelTest, MulSigmoidTakesBothGateShapes) {
           Doubles y(out[0].size());
           int64_t columns = c.x.back();
           expectOk(reference::mulSigmoid<double>(
-              valuesOf(in[0]), valuesOf(in[1]), in[0].size() / columns,
-              columns, c.gate.back(), absl::MakeSpan(y)));
+              valuesOf(in[0]), valuesOf(in[1]), in[0].size() / columns, columns,
+              c.gate.back(), absl::MakeSpan(y)));
           expectNear(out[0], y, 1e-6, "y");
         });
     run("mul_sigmoid_bwd", "{}",

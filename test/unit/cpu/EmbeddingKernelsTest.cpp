@@ -72,9 +72,9 @@ TEST_F(KernelTest, RopeMatchesTheReference) {
           {f32({c.tokens, c.heads, c.dim})},
           [&](const Arrays &in, const Arrays &out) {
             Doubles y(out[0].size());
-            expectOk(reference::rope<double>(
-                valuesOf(in[0]), valuesOf(in[1]), c.tokens, c.heads, c.dim,
-                c.rotary, inverse, absl::MakeSpan(y)));
+            expectOk(reference::rope<double>(valuesOf(in[0]), valuesOf(in[1]),
+                                             c.tokens, c.heads, c.dim, c.rotary,
+                                             inverse, absl::MakeSpan(y)));
             expectNear(out[0], y, 1e-6, "y");
           });
 }

@@ -29,7 +29,8 @@ int64_t bytesOf(Kind kind) { return kind == Kind::F64 ? 8 : 4; }
 // Array
 //===----------------------------------------------------------------------===//
 
-Array::Array(Kind kind, std::vector<int64_t> shape, std::vector<int64_t> strides)
+Array::Array(Kind kind, std::vector<int64_t> shape,
+             std::vector<int64_t> strides)
     : kind(kind), dims(std::move(shape)), steps(std::move(strides)) {
   if (steps.empty()) {
     steps.assign(dims.size(), 1);
@@ -107,8 +108,8 @@ void Array::set(int64_t number, double value) {
 
 bool Array::sameBits(const Array &other) const {
   for (int64_t i = 0; i < size(); ++i)
-    if (std::memcmp(bytes.data() + place(i), other.bytes.data() + other.place(i),
-                    bytesOf(kind)) != 0)
+    if (std::memcmp(bytes.data() + place(i),
+                    other.bytes.data() + other.place(i), bytesOf(kind)) != 0)
       return false;
   return true;
 }
@@ -261,10 +262,9 @@ std::string KernelTest::compile(ArrayRef<NamedKernel> kernels,
     text += diagnostic.str() + "\n";
     return success();
   });
-  FailureOr<std::string> bytes =
-      compileKernels(&context, kernels, target, [&] {
-        return emitError(UnknownLoc::get(&context));
-      });
+  FailureOr<std::string> bytes = compileKernels(&context, kernels, target, [&] {
+    return emitError(UnknownLoc::get(&context));
+  });
   EXPECT_TRUE(succeeded(bytes)) << text;
   return succeeded(bytes) ? *bytes : std::string();
 }
@@ -322,8 +322,7 @@ void KernelTest::run(const std::string &op, const std::string &attrs,
         int64_t grid = plan->grids[stage];
         ASSERT_GT(grid, 0);
         for (int64_t task = 0; task < grid; ++task)
-          function(arguments.data(),
-                   mode == Reversed ? grid - 1 - task : task);
+          function(arguments.data(), mode == Reversed ? grid - 1 - task : task);
       }
       if (mode == InPlace)
         for (size_t i = 0; i < out.size(); ++i)
@@ -358,9 +357,9 @@ void KernelTest::expectRefused(const std::string &op, const std::string &attrs,
     messages.push_back(diagnostic.str());
     return success();
   });
-  EXPECT_TRUE(failed(family->plan(
-      spec(op, attrs, inputs, outputs),
-      [&] { return emitError(UnknownLoc::get(&context)); })));
+  EXPECT_TRUE(failed(family->plan(spec(op, attrs, inputs, outputs), [&] {
+    return emitError(UnknownLoc::get(&context));
+  })));
   ASSERT_EQ(messages.size(), 1u);
   EXPECT_EQ(messages[0], message);
 }

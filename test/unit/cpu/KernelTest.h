@@ -72,8 +72,7 @@ Array random(std::vector<int64_t> shape, uint64_t seed, double scale = 1,
 Array scalar(double value);   ///< f32[]
 Array scalar64(double value); ///< f64[]
 /// The document table of rows with these documents.
-Array seqTable(int64_t tokens, int64_t maxDocs,
-               std::vector<int64_t> documents);
+Array seqTable(int64_t tokens, int64_t maxDocs, std::vector<int64_t> documents);
 
 /// Expects |got - want| <= tolerance * (|want| + scale of want) per element.
 void expectNear(const Array &got, const std::vector<double> &want,

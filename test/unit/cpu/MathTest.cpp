@@ -20,8 +20,7 @@ public:
     plan.grids = {1};
     return plan;
   }
-  void emit(const KernelSpec &spec, unsigned,
-            KernelBuilder &k) const override {
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     StringRef name = spec.text("function");
     View x = k.input(0), y = k.output(0);
     k.forLanes(x.size(0), [&](Lanes l) {
@@ -152,23 +151,25 @@ TEST_F(MathTest, LogarithmsAreAccurate) {
 }
 
 TEST_F(MathTest, GatesAreAccurate) {
-  expectClose("softplus", between(-80, 80),
-              [](double x) {
-                return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
-              },
-              4e-7, kSmallest);
+  expectClose(
+      "softplus", between(-80, 80),
+      [](double x) {
+        return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+      },
+      4e-7, kSmallest);
   expectValue("softplus", kNaN, kNaN);
   expectValue("softplus", kInfinity, kInfinity);
-  expectClose("sigmoid", between(-87, 87),
-              [](double x) { return 1 / (1 + std::exp(-x)); }, 3e-7,
-              kSmallest);
+  expectClose(
+      "sigmoid", between(-87, 87),
+      [](double x) { return 1 / (1 + std::exp(-x)); }, 3e-7, kSmallest);
   expectValue("sigmoid", -200, 0);
   expectValue("sigmoid", 200, 1);
-  expectClose("silu", between(-80, 80),
-              [](double x) { return x / (1 + std::exp(-x)); }, 3e-7,
-              kSmallest);
-  expectClose("rsqrt", logarithmic(1e-30, 1e30, false),
-              [](double x) { return 1 / std::sqrt(x); }, 2e-7, 0);
+  expectClose(
+      "silu", between(-80, 80), [](double x) { return x / (1 + std::exp(-x)); },
+      3e-7, kSmallest);
+  expectClose(
+      "rsqrt", logarithmic(1e-30, 1e30, false),
+      [](double x) { return 1 / std::sqrt(x); }, 2e-7, 0);
 }
 
 TEST_F(MathTest, SineAndCosineAreRoundedFromDouble) {

@@ -17,12 +17,9 @@ struct NormCase {
 /// Odd sizes, one element, strided rows that merge to one stride and that do
 /// not, and enough rows for several tasks.
 std::vector<NormCase> normCases() {
-  return {{{3, 64}, {}},
-          {{5, 7}, {}},
-          {{2, 3, 33}, {}},
-          {{4, 2, 16}, {100, 20, 1}},
-          {{1, 1}, {}},
-          {{9}, {}},
+  return {{{3, 64}, {}},         {{5, 7}, {}},
+          {{2, 3, 33}, {}},      {{4, 2, 16}, {100, 20, 1}},
+          {{1, 1}, {}},          {{9}, {}},
           {{637, 130}, {200, 1}}};
 }
 
@@ -94,9 +91,8 @@ TEST_F(KernelTest, GatedRmsNormBwdMatchesTheReference) {
           Doubles dO(in[0].size()), dz(in[0].size()), dw(columns);
           expectOk(reference::gatedRmsNormBwd<double>(
               valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
-              valuesOf(in[3]), valuesOf(in[4]), in[0].size() / columns,
-              columns, absl::MakeSpan(dO), absl::MakeSpan(dz),
-              absl::MakeSpan(dw)));
+              valuesOf(in[3]), valuesOf(in[4]), in[0].size() / columns, columns,
+              absl::MakeSpan(dO), absl::MakeSpan(dz), absl::MakeSpan(dw)));
           expectNear(out[0], dO, 4e-6, "do");
           expectNear(out[1], dz, 4e-6, "dz");
           expectNear(out[2], dw, 1e-5, "dw");

@@ -49,8 +49,8 @@ Arrays adamwInputs(const std::vector<int64_t> &shape, double commit) {
   for (int64_t i = 0; i < v.size(); ++i)
     v.set(i, std::fabs(v[i]));
   return {random(shape, 1), random(shape, 2, 0.1), v,
-          random(shape, 4), scalar(1e-3),           scalar(0.7),
-          scalar(0.1),      scalar(0.05),           scalar(commit)};
+          random(shape, 4), scalar(1e-3),          scalar(0.7),
+          scalar(0.1),      scalar(0.05),          scalar(commit)};
 }
 
 constexpr const char *kAdamw =
