@@ -23,7 +23,7 @@ struct Tiles {
 Tiles chooseTiles(int64_t M, int64_t N, int64_t K) {
   // Packing costs each operand element once per tile, so tiles are as large as
   // the packed panels allow, smaller where too few tasks would be left.
-  constexpr int64_t kMostRows = 252, kTasks = 16;
+  constexpr int64_t kMostRows = 504, kTasks = 16;
   constexpr double kLeastWork = 2e6; // multiply-adds of a task, about 50 us
   int64_t rows = std::min(llvm::alignTo(M, kTileRowStep), uint64_t(kMostRows));
   int64_t columns =
