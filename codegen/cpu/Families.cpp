@@ -17,8 +17,10 @@ void registerAllKernels() {
     registerConvKernels();
     registerGdnBackwardKernels();
     registerGdnForwardKernels();
+    registerMoeKernels();
     registerNormKernels();
     registerOptimizerKernels();
+    registerRouterKernels();
   });
 }
 

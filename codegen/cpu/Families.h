@@ -13,8 +13,10 @@ void registerMatmulKernels();
 void registerConvKernels();
 void registerGdnBackwardKernels();
 void registerGdnForwardKernels();
+void registerMoeKernels();
 void registerNormKernels();
 void registerOptimizerKernels();
+void registerRouterKernels();
 
 } // namespace qwen35::codegen::cpu
 
