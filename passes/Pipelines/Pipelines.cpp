@@ -59,6 +59,26 @@ void buildPlanPipeline(OpPassManager &pm) {
   pm.addPass(createVerifyS6());
 }
 
+/// Every stage, with the options of all of them.
+static void buildWholePipeline(OpPassManager &pm,
+                               const WholePipelineOptions &options) {
+  buildModelPipeline(pm);
+  AutodiffPipelineOptions autodiff;
+  autodiff.beta1 = options.beta1;
+  autodiff.beta2 = options.beta2;
+  autodiff.eps = options.eps;
+  autodiff.weightDecay = options.weightDecay;
+  autodiff.gradClip = options.gradClip;
+  buildAutodiffPipeline(pm, autodiff);
+  SchedulePipelineOptions schedule;
+  schedule.remat = options.remat;
+  buildSchedulePipeline(pm, schedule);
+  KernelsPipelineOptions kernels;
+  kernels.target = options.target;
+  buildKernelsPipeline(pm, kernels);
+  buildPlanPipeline(pm);
+}
+
 void registerAllPasses() {
   registerAutodiffPasses();
   registerFusionPasses();
@@ -79,6 +99,8 @@ void registerAllPasses() {
       buildKernelsPipeline);
   PassPipelineRegistration<>("qwen35-pipeline-plan", "S5 to S6: memory",
                              buildPlanPipeline);
+  PassPipelineRegistration<WholePipelineOptions>(
+      "qwen35-pipeline", "S0 to S6: all of the above", buildWholePipeline);
 }
 
 } // namespace qwen35

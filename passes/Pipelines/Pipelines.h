@@ -36,6 +36,15 @@ struct KernelsPipelineOptions
                              llvm::cl::init("cpu")};
 };
 
+/// --qwen35-pipeline takes the options of every stage.
+struct WholePipelineOptions : AutodiffPipelineOptions {
+  Option<std::string> remat{*this, "remat",
+                            llvm::cl::desc("none, selective or full"),
+                            llvm::cl::init("none")};
+  Option<std::string> target{*this, "target", llvm::cl::desc("cpu"),
+                             llvm::cl::init("cpu")};
+};
+
 /// S0: canonical form, then what S0 promises.
 void buildModelPipeline(mlir::OpPassManager &pm);
 /// S0 to S1.

@@ -43,10 +43,11 @@ int64_t bytesOf(ShapedType type) {
 }
 
 LogicalResult ArenaOp::verify() {
-  if (getBytes() < 0)
-    return emitOpError("bytes must not be negative, got ") << getBytes();
-  if (getAlign() <= 0 || (getAlign() & (getAlign() - 1)) != 0)
-    return emitOpError("align must be a power of two, got ") << getAlign();
+  int64_t bytes = getBytes(), align = getAlign(); // the getters are unsigned
+  if (bytes < 0)
+    return emitOpError("bytes must not be negative, got ") << bytes;
+  if (align <= 0 || (align & (align - 1)) != 0)
+    return emitOpError("align must be a power of two, got ") << align;
   return success();
 }
 
@@ -60,8 +61,9 @@ LogicalResult LaunchOp::verify() {
            << count << " buffers, " << getOffsets().size() << " offsets, "
            << getBytes().size() << " byte counts and " << getWrites().size()
            << " write flags, expected as many of each";
-  if (getGrid() <= 0) // C2
-    return emitOpError("grid must be positive, got ") << getGrid();
+  int64_t grid = getGrid();
+  if (grid <= 0) // C2
+    return emitOpError("grid must be positive, got ") << grid;
   return success();
 }
 
