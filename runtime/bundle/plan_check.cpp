@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/bundle/bundle_reader.h"
+#include "runtime/bundle/plan_report.h"
 #include "runtime/bundle/quoted.h"
 #include "runtime/bundle/status_macros.h"
 
@@ -231,19 +232,10 @@ private:
       add(arg.buffer(), arg.offset(), arg.bytes(), arg.write());
   }
 
-  /// "entry 7 of program finish (layers.3.mlp/matmul, kernel matmul_f32)"
+  /// "entry 7 of program finish ('layers.3.mlp/matmul', kernel matmul_f32)"
   std::string describe(int index) const {
-    const bundle::PlanEntry &entry = current->entries(index);
-    std::string text =
-        absl::StrCat("entry ", index, " of program ", current->name());
-    if (entry.has_memset())
-      return absl::StrCat(text, " (memset)");
-    const bundle::Launch &launch = entry.launch();
-    return absl::StrCat(text, " (",
-                        launch.tag().empty()
-                            ? std::string()
-                            : absl::StrCat(quoted(launch.tag()), ", "),
-                        "kernel ", plan.kernels(launch.kernel()).symbol(), ")");
+    return absl::StrCat("entry ", index, " of program ", current->name(), " (",
+                        describeEntry(plan, current->entries(index)), ")");
   }
 
   /// The last entry before `index` that wrote byte `at` of an arena.

@@ -103,7 +103,7 @@ TEST(PlanCheckTest, OnlyFinishChangesWeights) {
               bundle::PlanEntry *entry = program(m, "eval")->add_entries();
               entry->mutable_memset()->set_buffer(bufferIndex(m, "w.grad"));
             }),
-            "entry 3 of program eval (memset) writes buffer 'w.grad', a "
+            "entry 3 of program eval (memset of 'w.grad') writes buffer 'w.grad', a "
             "gradient sum that eval may not change");
   EXPECT_EQ(
       after([](Bundle &m) {
