@@ -18,7 +18,7 @@
 #include "llvm/Support/Format.h"
 #include "llvm/Support/Path.h"
 #include "llvm/Support/SHA256.h"
-#include "llvm/Support/TargetSelect.h"
+#include "llvm/TargetParser/Host.h"
 
 #include <chrono>
 
@@ -38,6 +38,9 @@ public:
   }
 
   int run() {
+    if (!resolveCpu())
+      return fail("--cpu is \"" + request.cpu +
+                  "\", expected x86-64-v3, x86-64-v4 or native");
     llvm::Expected<ModelSource> source = parseModel(request.model);
     if (!source)
       return fail(llvm::toString(source.takeError()));
@@ -123,13 +126,13 @@ public:
     begin("codegen");
     SmallVector<codegen::cpu::NamedKernel> kernels = collectKernels(*module);
     codegen::cpu::CpuTarget target;
-    target.cpu = request.cpu;
+    target.cpu = cpu;
     FailureOr<std::string> object = codegen::cpu::compileKernels(
         &context, kernels, target,
         [&] { return emitError(UnknownLoc::get(&context)); });
     if (failed(object))
       return 1;
-    end(llvm::formatv("{0} kernels for {1}, {2}", kernels.size(), request.cpu,
+    end(llvm::formatv("{0} kernels for {1}, {2}", kernels.size(), cpu,
                       formatBytes(object->size()))
             .str());
 
@@ -168,6 +171,21 @@ private:
     llvm::outs().flush();
     llvm::errs() << "qwen35c: " << message << "\n";
     return 1;
+  }
+
+  /// Sets the feature level to compile for. `native` is the best level of this
+  /// machine: a level, unlike a model name, is what a runtime can check.
+  bool resolveCpu() {
+    cpu = request.cpu;
+    if (cpu == "native") {
+      auto features = llvm::sys::getHostCPUFeatures();
+      bool avx512 = llvm::all_of(
+          ArrayRef<StringRef>{"avx512f", "avx512bw", "avx512cd", "avx512dq",
+                              "avx512vl"},
+          [&](StringRef feature) { return features.lookup(feature); });
+      cpu = avx512 ? "x86-64-v4" : "x86-64-v3";
+    }
+    return cpu == "x86-64-v3" || cpu == "x86-64-v4";
   }
 
   /// Why this build cannot do what the recipe asks, or nothing.
@@ -250,7 +268,7 @@ private:
     bundle::Target *target = message.add_targets();
     target->set_kind("cpu");
     target->set_triple("x86_64-unknown-linux-gnu");
-    target->set_cpu(request.cpu);
+    target->set_cpu(cpu);
     target->set_blob(0);
     bundle::Model *model = message.mutable_model();
     model->set_name(source.name);
@@ -288,6 +306,7 @@ private:
   }
 
   const CompileRequest &request;
+  std::string cpu; // x86-64-v3 or x86-64-v4
   MLIRContext context;
   std::chrono::steady_clock::time_point started;
   bool open = false; // a progress line waits for its end

@@ -12,7 +12,7 @@ namespace qwen35 {
 struct CompileRequest {
   std::string model;  ///< preset, config.json or Hugging Face folder
   std::string output; ///< the bundle; empty with dryRun
-  std::string cpu;    ///< feature level: x86-64-v3, x86-64-v4, native, ...
+  std::string cpu;    ///< x86-64-v3, x86-64-v4 or native
   Recipe recipe;      ///< resolved
   std::string dumpIr; ///< folder for the IR of every stage; empty: none
   bool dryRun = false;

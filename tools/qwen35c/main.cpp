@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
       ->capture_default_str();
   app.add_option("--cpu", request.cpu,
                  "Instruction set of the cpu target: x86-64-v3 (AVX2), "
-                 "x86-64-v4 (AVX-512), native, or an LLVM name")
+                 "x86-64-v4 (AVX-512), or native: the better of the two here")
       ->default_str("x86-64-v3");
   CLI::Option *tokensFlag =
       app.add_option("--tokens", tokens, "Slots of a packed row (data.tokens)");
