@@ -112,11 +112,12 @@ public:
     end(formatBytes(total) + " over all arenas");
     double budget = request.recipe.memory.budgetGb;
     if (budget > 0 && total > budget * 1e9) {
-      printPlanReport(*module, llvm::errs());
-      return fail(llvm::formatv("the plan needs {0} but memory.budget_gb is "
-                                "{1}: use fewer data.tokens or memory.remat",
-                                formatBytes(total), budget)
-                      .str());
+      printPlanReport(*module, llvm::outs());
+      return fail("the plan needs " + formatBytes(total) +
+                  " but memory.budget_gb allows " +
+                  formatBytes(static_cast<int64_t>(budget * 1e9)) +
+                  ": lower data.tokens or set memory.remat to selective or "
+                  "full");
     }
     if (request.dryRun) {
       printDryRun(*source, *module);
