@@ -19,6 +19,7 @@ void registerAllKernels() {
     registerGdnForwardKernels();
     registerMoeKernels();
     registerNormKernels();
+    registerNormRopeKernels();
     registerOptimizerKernels();
     registerRouterKernels();
   });

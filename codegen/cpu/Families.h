@@ -15,6 +15,7 @@ void registerGdnBackwardKernels();
 void registerGdnForwardKernels();
 void registerMoeKernels();
 void registerNormKernels();
+void registerNormRopeKernels();
 void registerOptimizerKernels();
 void registerRouterKernels();
 

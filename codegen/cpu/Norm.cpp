@@ -10,13 +10,17 @@ using namespace mlir;
 namespace qwen35::codegen::cpu {
 namespace {
 
+/// With `adds`, the group add_rms_norm: x = a + b is an output, so operands are
+/// a, b, w and results x, y, rstd. The sum is rounded before it is squared.
 class RmsNorm : public KernelFamily {
 public:
-  StringRef op() const override { return "rms_norm"; }
+  explicit RmsNorm(bool adds) : adds(adds) {}
+
+  StringRef op() const override { return adds ? "add_rms_norm" : "rms_norm"; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 2, 2, emitError)) ||
+    if (failed(requireCounts(spec, adds ? 3 : 2, adds ? 3 : 2, emitError)) ||
         failed(requireAttrs(spec, {"eps", "offset"}, emitError)))
       return failure();
     MemRefType x = spec.inputs[0];
@@ -24,29 +28,44 @@ public:
       return failure();
     Type f32 = x.getElementType();
     int64_t columns = x.getShape().back();
-    if (failed(requireType(spec, spec.inputs[1], "w", {columns}, f32,
-                           emitError)) ||
-        failed(
-            requireSameShape(spec, x, "x", spec.outputs[0], "y", emitError)) ||
-        failed(requireType(spec, spec.outputs[1], "rstd",
+    if (adds && (failed(requireSameShape(spec, x, "a", spec.inputs[1], "b",
+                                         emitError)) ||
+                 failed(requireSameShape(spec, x, "a", spec.outputs[0],
+                                         "the sum", emitError))))
+      return failure();
+    if (failed(requireType(spec, spec.inputs[adds ? 2 : 1], "w", {columns},
+                           f32, emitError)) ||
+        failed(requireSameShape(spec, x, "x", spec.outputs[adds ? 1 : 0], "y",
+                                emitError)) ||
+        failed(requireType(spec, spec.outputs[adds ? 2 : 1], "rstd",
                            x.getShape().drop_back(), f32, emitError)))
       return failure();
     KernelPlan plan;
     plan.grids = {rowTasks(x, 1)};
     plan.mayAlias = {{0, 0}};
+    if (adds)
+      plan.mayAlias = {{0, 0}, {0, 1}};
     return plan;
   }
 
   void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
-    View x = k.input(0), w = k.input(1);
-    View y = k.output(0), rstd = k.output(1).flat();
+    View x = adds ? k.output(0) : k.input(0), w = k.input(adds ? 2 : 1);
+    View y = k.output(adds ? 1 : 0), rstd = k.output(adds ? 2 : 1).flat();
     int64_t columns = x.size(-1);
     double eps = spec.number("eps"), offset = spec.number("offset");
-    auto [lo, hi] = k.taskRange(rowCount(x.type()), rowTasks(x.type(), 1));
+    MemRefType rows = k.input(0).type();
+    auto [lo, hi] = k.taskRange(rowCount(rows), rowTasks(rows, 1));
     k.forLoop(lo, hi, 1, [&](Val row) {
       View xRow = x.row(row), yRow = y.row(row);
       Val squares = k.sum(columns, [&](Lanes l) {
-        Val v = xRow.load({l.i}, l);
+        Val v;
+        if (adds) {
+          v = k.input(0).row(row).load({l.i}, l) +
+              k.input(1).row(row).load({l.i}, l);
+          xRow.store(v, {l.i}, l);
+        } else {
+          v = xRow.load({l.i}, l);
+        }
         return v * v;
       });
       Val r = rsqrt(squares / double(columns) + eps);
@@ -57,20 +76,31 @@ public:
       });
     });
   }
+
+private:
+  bool adds;
 };
 
 /// n = x * rstd, u = dy * (offset + w):
 /// dx = rstd * (u - n * mean(u * n)), dw = sum over rows of dy * n.
+/// With `adds`, the group rms_norm_bwd_add: a fifth operand is added to dx.
 class RmsNormBwd : public KernelFamily {
 public:
-  StringRef op() const override { return "rms_norm_bwd"; }
+  explicit RmsNormBwd(bool adds) : adds(adds) {}
+
+  StringRef op() const override {
+    return adds ? "rms_norm_bwd_add" : "rms_norm_bwd";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 4, 2, emitError)) ||
+    if (failed(requireCounts(spec, adds ? 5 : 4, 2, emitError)) ||
         failed(requireAttrs(spec, {"offset"}, emitError)))
       return failure();
     MemRefType x = spec.inputs[1];
+    if (adds && failed(requireSameShape(spec, x, "x", spec.inputs[4],
+                                        "the addend", emitError)))
+      return failure();
     if (failed(requireRows(spec, x, "x", emitError)))
       return failure();
     Type f32 = x.getElementType();
@@ -91,6 +121,8 @@ public:
     plan.grids = {sums.parts, sums.stage1Tasks()};
     plan.workspaceBytes = sums.workspaceBytes();
     plan.mayAlias = {{0, 0}, {0, 1}};
+    if (adds)
+      plan.mayAlias.push_back({0, 4});
     return plan;
   }
 
@@ -119,7 +151,10 @@ public:
       k.forLanes(columns, [&](Lanes l) {
         Val u = dyRow.load({l.i}, l) * (w.load({l.i}, l) + offset);
         Val n = xRow.load({l.i}, l) * r;
-        dxRow.store(r * (u - n * mean), {l.i}, l);
+        Val slope = r * (u - n * mean);
+        if (adds)
+          slope = k.input(4).row(row).load({l.i}, l) + slope;
+        dxRow.store(slope, {l.i}, l);
       });
     });
   }
@@ -128,6 +163,8 @@ private:
   static ColumnSums columnSums(MemRefType x) {
     return ColumnSums::choose(rowCount(x), x.getShape().back(), 3);
   }
+
+  bool adds;
 };
 
 class GatedRmsNorm : public KernelFamily {
@@ -267,8 +304,10 @@ private:
 } // namespace
 
 void registerNormKernels() {
-  registerKernel(std::make_unique<RmsNorm>());
-  registerKernel(std::make_unique<RmsNormBwd>());
+  for (bool adds : {false, true}) {
+    registerKernel(std::make_unique<RmsNorm>(adds));
+    registerKernel(std::make_unique<RmsNormBwd>(adds));
+  }
   registerKernel(std::make_unique<GatedRmsNorm>());
   registerKernel(std::make_unique<GatedRmsNormBwd>());
 }

@@ -22,4 +22,29 @@ def Remat : Pass<"qwen35-remat", "mlir::func::FuncOp"> {
   let options = [Option<"policy", "policy", "std::string", /*default=*/"\"none\"", "none, selective or full">];
 }
 
+def Fuse : Pass<"qwen35-fuse", "mlir::func::FuncOp"> {
+  let summary = "Group ops that share rows into one kernel";
+  let description = [{
+    Before: `s = add(h, d)`, `y, r = rms_norm(s, w)`: five passes over a row.
+    After: one `qkern.group` of the two: `h` and `d` read, `s` and `y` written.
+
+    Before: `dx, dw = rms_norm_bwd(dy, x, w, r)`, `g = add(res, dx)`: six passes.
+    After: one group: `dy`, `x` and `res` read, `g` written.
+
+    Before: `y, r = rms_norm(x, w)`, `z = rope(y, table)`: four passes over the heads.
+    After: one group: `x` read, `z` written; `y` never reaches memory.
+
+    Remarks of the category `fusion` tell what was grouped and why not.
+
+    - **Stage.** S1 to S4, after remat, whose copies group like originals.
+    - **Leaves alone.** Rows over `max-row`; a sum read ahead of the norm; a norm gradient whose residual comes later;
+      normalized heads with other readers.
+    - **Numerics.** Every op reads what it read before, as it was rounded. On the CPU a product and a sum may be contracted
+      in one kernel and not in another, so results agree to a rounding; the backward group adds the residual before the
+      norm's gradient is rounded.
+  }];
+  let options = [Option<"maxRow", "max-row", "int64_t", /*default=*/"8192", "Longest row, in elements, of a group">];
+  let dependentDialects = ["::qwen35::qkern::QKernDialect"];
+}
+
 #endif

@@ -133,7 +133,36 @@ private:
       replaceByView(op, address);
       return success();
     }
+    if (auto group = dyn_cast<qkern::GroupOp>(op))
+      return lowerGroup(group);
     return lowerToDispatch(op);
+  }
+
+  /// A group is the kernel named by its ops in order. Operands are what they
+  /// read from outside, in order; constants are those of all parts.
+  LogicalResult lowerGroup(qkern::GroupOp group) {
+    std::string kernel;
+    NamedAttrList config;
+    SmallVector<Value> inputs;
+    Block &body = group.getBody().front();
+    for (Operation &part : body.without_terminator()) {
+      kernel += (kernel.empty() ? "" : "_") +
+                part.getName().stripDialect().str();
+      if (auto properties = dyn_cast_or_null<DictionaryAttr>(
+              part.getPropertiesAsAttribute()))
+        config.append(properties.getValue());
+      for (Value operand : part.getOperands())
+        if (operand.getParentBlock() != &body)
+          inputs.push_back(operand);
+    }
+    FailureOr<qkern::DispatchOp> call =
+        dispatch(group, kernel, config.getDictionary(group.getContext()),
+                 inputs, SmallVector<Type>(group->getResultTypes()));
+    if (failed(call))
+      return failure();
+    group->replaceAllUsesWith(*call);
+    group->erase();
+    return success();
   }
 
   void replaceByView(Operation *op, Address address) {

@@ -41,6 +41,8 @@ void buildSchedulePipeline(OpPassManager &pm,
   OpPassManager &functions = pm.nest<func::FuncOp>();
   functions.addPass(createRemat(remat));
   functions.addPass(createCanonicalizerPass()); // what is only recomputed
+  if (options.fuse)
+    functions.addPass(createFuse());
 }
 
 void buildKernelsPipeline(OpPassManager &pm,

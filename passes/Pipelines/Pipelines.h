@@ -28,6 +28,9 @@ struct SchedulePipelineOptions
   Option<std::string> remat{*this, "remat",
                             llvm::cl::desc("none, selective or full"),
                             llvm::cl::init("none")};
+  Option<bool> fuse{*this, "fuse",
+                    llvm::cl::desc("Group ops that share rows"),
+                    llvm::cl::init(true)};
 };
 
 struct KernelsPipelineOptions

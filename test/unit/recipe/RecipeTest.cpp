@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <iterator>
 
 using namespace qwen35;
 
@@ -339,4 +340,20 @@ TEST(RecipeTest, EveryKeyIsDocumented) {
     EXPECT_EQ(recipeValue(Recipe(), key.name).value(), key.defaultValue);
   }
   EXPECT_FALSE(recipeValue(Recipe(), "optim.llr").ok());
+}
+
+TEST(RecipeTest, GuideListsTheKeysAsTheyAre) {
+  std::ifstream file(QWEN35_SOURCE_DIR "/docs/guides/recipe.md");
+  std::string guide(std::istreambuf_iterator<char>(file), {});
+  std::string table = "| key | default | | |\n|---|---|---|---|\n";
+  for (const RecipeKeyInfo &key : recipeKeys())
+    table += "| `" + key.name + "` | `" + key.defaultValue + "` | " + key.help +
+             "; " + key.rule + " | " + (key.baked ? "compiled" : "") + " |\n";
+  size_t begin = guide.find("compares) -->\n");
+  size_t end = guide.find("<!-- keys: end -->");
+  ASSERT_TRUE(begin != std::string::npos && end != std::string::npos);
+  begin += 14;
+  EXPECT_EQ(guide.substr(begin, end - begin), table)
+      << "docs/guides/recipe.md should have:\n"
+      << table;
 }
