@@ -8,6 +8,9 @@
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/MLIRContext.h"
+#include "runtime/schema/seq_table.h"
+
+#include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/InitLLVM.h"
@@ -175,6 +178,20 @@ std::optional<Case> productCase(Builder &b, StringRef text) {
   return one;
 }
 
+/// Multiply-adds per token and value head of the chunked delta rule with dk = dv
+/// = 128, chunks of 64 and G value heads per key head; 0 for other ops. Products
+/// only, as KERNELS.md 1.1 and 2.2 count them; a Gram matrix serves G heads.
+double deltaProducts(StringRef op, double G) {
+  double gram = 8192 / G;
+  return llvm::StringSwitch<double>(op)
+      .Case("gdn_prep", gram + 1280)
+      .Case("gdn_scan", 40960)
+      .Case("gdn_out", gram + 24576)
+      .Case("gdn_scan_bwd", gram + 65536)
+      .Case("gdn_local_bwd", 2 * gram + 90112)
+      .Default(0);
+}
+
 /// "op | attributes | function type of memrefs"
 std::optional<Case> kernelCase(Builder &b, StringRef text) {
   SmallVector<StringRef> parts;
@@ -199,12 +216,18 @@ std::optional<Case> kernelCase(Builder &b, StringRef text) {
         return std::nullopt;
       to->push_back(memref);
     }
+  if (auto tokens = attrs.getAs<IntegerAttr>("tokens")) {
+    constexpr int64_t kKeyHeads = 2, kValueHeads = 4; // of kDeltaKernels
+    one.flops = 2.0 * tokens.getInt() * kValueHeads *
+                deltaProducts(one.kernel.spec.op, kValueHeads / kKeyHeads);
+  }
   return one;
 }
 
-/// Memory of an argument: floats of 0.5, integers of 0.
+/// Memory of an argument: floats of 0.5, integers of 0, or the document table of
+/// one document if the op has one.
 struct Buffer {
-  explicit Buffer(MemRefType type) {
+  Buffer(MemRefType type, DictionaryAttr attrs) {
     auto [strides, offset] = type.getStridesAndOffset();
     (void)offset;
     int64_t elements = 1;
@@ -213,6 +236,14 @@ struct Buffer {
     values.assign(elements * type.getElementTypeBitWidth() / 32,
                   type.getElementType().isF32() ? 0.5f : 0.0f);
     bytes = type.getNumElements() * type.getElementTypeBitWidth() / 8;
+    auto tokens = attrs.getAs<IntegerAttr>("tokens");
+    auto maxDocs = attrs.getAs<IntegerAttr>("max_docs");
+    if (!tokens || !maxDocs || !type.getElementType().isInteger(32))
+      return;
+    qwen35::SeqTable table{tokens.getInt(), maxDocs.getInt()};
+    if (table.words() == elements)
+      (void)qwen35::fillSeqTable(table, &table.tokens, 1,
+                         reinterpret_cast<int32_t *>(values.data()));
   }
   std::vector<float> values;
   int64_t bytes;
@@ -224,6 +255,36 @@ constexpr const char *kProducts[] = {
     "1024x1024x1024:tb", "521x523x509:tb",   "512x3584x1024:tb",
     "512x1024x3584",     "3584x1024x512:ta", "512x16x1024:tb",
     "512x1x1024:tb",     "1x1024x512:ta"};
+
+// The chunked delta rule: 2048 tokens, 2 key heads, 4 value heads of 128.
+#define QWEN35_DELTA " | {tokens = 2048, max_docs = 1"
+#define QWEN35_K "memref<2048x2x128xf32>"
+#define QWEN35_V "memref<2048x4x128xf32>"
+#define QWEN35_ROW "memref<2048x4xf32>"
+#define QWEN35_GAMMA "memref<33x4x64xf32>"
+#define QWEN35_TILE "memref<33x4x64x64xf32>"
+#define QWEN35_STATE "memref<33x4x128x128xf32>"
+#define QWEN35_CHUNK "memref<33x4x64x128xf32>"
+#define QWEN35_SEQ "memref<4207xi32>"
+constexpr const char *kDeltaKernels[] = {
+    "gdn_prep" QWEN35_DELTA ", eps = 1.0e-6} | (" QWEN35_K ", " QWEN35_K
+    ", " QWEN35_ROW ", " QWEN35_ROW ", " QWEN35_SEQ ") -> (" QWEN35_K
+    ", " QWEN35_K ", memref<2048x2xf32>, memref<2048x2xf32>, " QWEN35_GAMMA
+    ", " QWEN35_TILE ")",
+    "gdn_scan" QWEN35_DELTA "} | (" QWEN35_K ", " QWEN35_V ", " QWEN35_ROW
+    ", " QWEN35_GAMMA ", " QWEN35_TILE ", " QWEN35_SEQ ") -> (" QWEN35_STATE
+    ", " QWEN35_CHUNK ")",
+    "gdn_out" QWEN35_DELTA ", scale = 0.088} | (" QWEN35_K ", " QWEN35_K
+    ", " QWEN35_GAMMA ", " QWEN35_STATE ", " QWEN35_CHUNK ", " QWEN35_SEQ
+    ") -> (" QWEN35_V ")",
+    "gdn_scan_bwd" QWEN35_DELTA ", scale = 0.088} | (" QWEN35_K ", " QWEN35_K
+    ", " QWEN35_V ", " QWEN35_ROW ", " QWEN35_GAMMA ", " QWEN35_TILE
+    ", " QWEN35_SEQ ") -> (" QWEN35_STATE ", " QWEN35_CHUNK ")",
+    "gdn_local_bwd" QWEN35_DELTA ", scale = 0.088} | (" QWEN35_K ", " QWEN35_K
+    ", memref<2048x2xf32>, memref<2048x2xf32>, " QWEN35_V ", " QWEN35_V
+    ", " QWEN35_ROW ", " QWEN35_GAMMA ", " QWEN35_STATE ", " QWEN35_STATE
+    ", " QWEN35_CHUNK ", " QWEN35_CHUNK ", " QWEN35_SEQ ") -> (" QWEN35_K
+    ", " QWEN35_K ", " QWEN35_V ", " QWEN35_ROW ", " QWEN35_ROW ")"};
 
 // The row kernels of a layer of 1024, and the optimizer on a projection.
 constexpr const char *kRowKernels[] = {
@@ -265,7 +326,8 @@ int main(int argc, char **argv) {
   std::vector<std::string> others(kernelList.begin(), kernelList.end());
   if (products.empty() && others.empty()) {
     products.assign(std::begin(kProducts), std::end(kProducts));
-    others.assign(std::begin(kRowKernels), std::end(kRowKernels));
+    others.assign(std::begin(kDeltaKernels), std::end(kDeltaKernels));
+    others.insert(others.end(), std::begin(kRowKernels), std::end(kRowKernels));
   }
 
   registerAllKernels();
@@ -340,9 +402,9 @@ int main(int argc, char **argv) {
     FailureOr<KernelPlan> plan = lookupKernel(spec.op)->plan(spec, emitError);
     std::vector<Buffer> buffers;
     for (MemRefType type : spec.inputs)
-      buffers.emplace_back(type);
+      buffers.emplace_back(type, spec.attrs);
     for (MemRefType type : spec.outputs)
-      buffers.emplace_back(type);
+      buffers.emplace_back(type, spec.attrs);
     std::vector<float> workspace(plan->workspaceBytes / 4 + 1);
     std::vector<void *> arguments;
     int64_t moved = 0;
