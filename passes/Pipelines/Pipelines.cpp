@@ -43,6 +43,7 @@ void buildSchedulePipeline(OpPassManager &pm,
   functions.addPass(createCanonicalizerPass()); // what is only recomputed
   if (options.fuse)
     functions.addPass(createFuse());
+  pm.addPass(createVerifyS4());
 }
 
 void buildKernelsPipeline(OpPassManager &pm,

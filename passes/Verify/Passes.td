@@ -20,6 +20,9 @@ def VerifyS1 : StageVerifier<"s1", [{
     The functions `@eval`, `@accumulate` and `@finish` of `qwen35` ops without parameters; every argument has a role and
     a name, every result either overwrites an argument of its type or has a name.
   }]>;
+def VerifyS4 : StageVerifier<"s4", [{
+    What S1 promises, except that ops may sit in `qkern.group` regions, which hold `qwen35` ops only.
+  }]>;
 def VerifyS5 : StageVerifier<"s5", [{
     Only `qkern.dispatch` and `qkern.view` between a function's arguments and its return; no document-table types.
   }]>;

@@ -9,6 +9,7 @@ namespace qwen35 {
 
 #define GEN_PASS_DEF_VERIFYS0
 #define GEN_PASS_DEF_VERIFYS1
+#define GEN_PASS_DEF_VERIFYS4
 #define GEN_PASS_DEF_VERIFYS5
 #define GEN_PASS_DEF_VERIFYS6
 #include "passes/Verify/Passes.h.inc"
@@ -74,22 +75,23 @@ struct VerifyS0 : impl::VerifyS0Base<VerifyS0> {
   }
 };
 
-struct VerifyS1 : impl::VerifyS1Base<VerifyS1> {
-  void runOnOperation() override {
+/// What S1 and S4 share: the functions of a step and their ops.
+struct StepVerifier {
+  StringRef stage;
+  bool groups; // qkern.group may hold ops
+
+  LogicalResult check(ModuleOp module) {
     for (StringRef name : {"eval", "accumulate", "finish"}) {
-      auto function = getOperation().lookupSymbol<func::FuncOp>(name);
-      if (!function) {
-        getOperation().emitError("has no function @") << name;
-        return signalPassFailure();
-      }
+      auto function = module.lookupSymbol<func::FuncOp>(name);
+      if (!function)
+        return module.emitError("has no function @") << name;
       if (failed(check(function)))
-        return signalPassFailure();
+        return failure();
     }
-    for (Operation &op : getOperation().getOps())
-      if (!isa<func::FuncOp>(op)) {
-        (void)unexpected(&op, "S1", "");
-        return signalPassFailure();
-      }
+    for (Operation &op : module.getOps())
+      if (!isa<func::FuncOp>(op))
+        return unexpected(&op, stage, "");
+    return success();
   }
 
   LogicalResult check(func::FuncOp function) {
@@ -116,11 +118,36 @@ struct VerifyS1 : impl::VerifyS1Base<VerifyS1> {
                << i << " has neither a name nor an argument to overwrite";
       }
     }
-    for (Operation &op : function.getBody().front().without_terminator())
-      if (op.getName().getDialectNamespace() != "qwen35" || isa<ParamOp>(op))
-        return unexpected(&op, "S1",
+    return checkOps(function.getBody().front());
+  }
+
+  LogicalResult checkOps(Block &block) {
+    for (Operation &op : block.without_terminator()) {
+      auto group = dyn_cast<qkern::GroupOp>(op);
+      if (group && groups && !isa<qkern::GroupOp>(op.getParentOp())) {
+        if (failed(checkOps(group.getBody().front())))
+          return failure();
+      } else if (op.getName().getDialectNamespace() != "qwen35" ||
+                 isa<ParamOp>(op)) {
+        return unexpected(&op, stage,
                           isa<ParamOp>(op) ? "--qwen35-optimizer" : "");
+      }
+    }
     return success();
+  }
+};
+
+struct VerifyS1 : impl::VerifyS1Base<VerifyS1> {
+  void runOnOperation() override {
+    if (failed(StepVerifier{"S1", /*groups=*/false}.check(getOperation())))
+      signalPassFailure();
+  }
+};
+
+struct VerifyS4 : impl::VerifyS4Base<VerifyS4> {
+  void runOnOperation() override {
+    if (failed(StepVerifier{"S4", /*groups=*/true}.check(getOperation())))
+      signalPassFailure();
   }
 };
 

@@ -1,5 +1,6 @@
 // RUN: not qwen35-opt %s --qwen35-verify-s0 2>&1 | FileCheck %s --check-prefix=S0
 // RUN: not qwen35-opt %s --qwen35-verify-s1 2>&1 | FileCheck %s --check-prefix=S1
+// RUN: not qwen35-opt %s --qwen35-verify-s4 2>&1 | FileCheck %s --check-prefix=S1
 // RUN: not qwen35-opt %s --qwen35-verify-s5 2>&1 | FileCheck %s --check-prefix=S5
 // RUN: not qwen35-opt %s --qwen35-verify-s6 2>&1 | FileCheck %s --check-prefix=S6
 
