@@ -91,6 +91,24 @@ TEST(FieldCases, A01PackedEqualsAlone) {
     EXPECT_LT(relativeError(whole.reals(name), values, 1e-12), 1e-4) << name;
 }
 
+// Where the chunk grid and the place in the row are the same, packed and alone
+// are the same bits: loss, every gradient, every updated parameter.
+TEST(FieldCases, A01PackedEqualsAloneExactlyInTheSamePlace) {
+  TempFolder folder;
+  std::vector<int64_t> ids = randomIds(128, 9), labels(128, -100);
+  std::copy(ids.begin(), ids.begin() + 51, labels.begin());
+  writeRow(folder / "packed", ids, labels, {0, 51, 88, 128});
+  ids.resize(51);
+  writeRow(folder / "alone", ids, ids, {0, 51});
+  for (const char *model : {"dense", "moe"}) {
+    std::string bundle =
+        bundleOf(golden(model) + " --tokens 128 --max-docs 3");
+    expectSameDump(
+        door(bundle, golden(model), folder / "packed", folder / "dp"),
+        door(bundle, golden(model), folder / "alone", folder / "da"));
+  }
+}
+
 // A16, A17: what a row does not fill must not be felt, by conv, norm, loss, nor
 // the load-balance loss and its counts.
 TEST(FieldCases, A17PaddingIsNotFelt) {
