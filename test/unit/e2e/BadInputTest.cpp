@@ -12,10 +12,6 @@ namespace {
 
 using namespace test;
 
-std::string golden(const std::string &name) {
-  return std::string(QWEN35_SOURCE_DIR) + "/test/golden/" + name;
-}
-
 struct BadCase {
   const char *name;
   /// Makes files in the folder and returns the command.

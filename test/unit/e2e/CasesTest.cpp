@@ -20,10 +20,6 @@ std::string door(const std::string &bundle, const std::string &model,
   return dump;
 }
 
-std::string golden(const std::string &name) {
-  return std::string(QWEN35_SOURCE_DIR) + "/test/golden/" + name;
-}
-
 std::vector<int64_t> randomIds(int64_t count, uint64_t seed) {
   Random random(seed);
   std::vector<int64_t> ids(count);
@@ -51,6 +47,62 @@ TEST(FieldCases, A02OtherDocumentsDoNotMoveByABit) {
         door(bundle, golden(model), folder / "a", folder / "da"),
         door(bundle, golden(model), folder / "b", folder / "db"));
   }
+}
+
+// The same for a document between two others: nothing leaks backwards either.
+TEST(FieldCases, A02NeitherBeforeNorAfterTheDocument) {
+  TempFolder folder;
+  std::string bundle = bundleOf(golden("dense") + " --tokens 72 --max-docs 3");
+  std::vector<int64_t> ids = randomIds(72, 8), labels = ids;
+  std::fill(labels.begin() + 5, labels.begin() + 69, -100);
+  writeRow(folder / "a", ids, labels, {0, 5, 69, 72});
+  for (int64_t t = 5; t < 69; ++t)
+    ids[t] = (ids[t] + 1) % 200;
+  writeRow(folder / "b", ids, labels, {0, 5, 69, 72});
+  expectSameDump(door(bundle, golden("dense"), folder / "a", folder / "da"),
+                 door(bundle, golden("dense"), folder / "b", folder / "db"));
+  // The test can fail: with labels of its own the document is felt.
+  writeRow(folder / "c", ids, ids, {0, 5, 69, 72});
+  Safetensors without(folder / "db"),
+      with(door(bundle, golden("dense"), folder / "c", folder / "dc"));
+  EXPECT_NE(without.reals("loss")[0], with.reals("loss")[0]);
+}
+
+// 256 experts and 8 tokens: at most 16 experts of a layer have a gradient, that
+// of the others is exactly zero, and the norm is finite.
+TEST(FieldCases, A18ExpertsWithoutTokensHaveZeroGradients) {
+  TempFolder folder;
+  writeFile(folder / "config.json",
+            changedConfig("moe", {{"num_experts", 256}}));
+  std::string bundle =
+      bundleOf((folder / "config.json") + " --tokens 8 --max-docs 1");
+  std::vector<int64_t> ids = randomIds(8, 10);
+  writeRow(folder / "batch", ids, ids, {0, 8});
+  quiet(tool("qwen35-run") + " " + bundle + " --init 3 --batch " +
+        (folder / "batch") + " --dump " + (folder / "dump"));
+  Safetensors dump(folder / "dump");
+  EXPECT_TRUE(std::isfinite(dump.reals("grad_norm")[0]));
+  int stacks = 0;
+  for (const std::string &name : dump.names()) {
+    if (name.rfind("grad.", 0) != 0 ||
+        name.find(".experts.") == std::string::npos)
+      continue;
+    ++stacks;
+    auto values = dump.reals(name);
+    size_t size = values.size() / 256;
+    int used = 0;
+    for (int e = 0; e < 256; ++e) {
+      bool zero = true;
+      for (size_t i = 0; i < size; ++i) {
+        ASSERT_TRUE(std::isfinite(values[e * size + i])) << name << " " << e;
+        zero &= values[e * size + i] == 0;
+      }
+      used += !zero;
+    }
+    EXPECT_GE(used, 2) << name;
+    EXPECT_LE(used, 16) << name;
+  }
+  EXPECT_EQ(stacks, 8);
 }
 
 // Documents of 37, 51 and 40 tokens in one row against one row each: the chunk

@@ -85,11 +85,16 @@ std::vector<uint8_t> stepOnce(const std::string &path, bool poison) {
 }
 
 TEST(PoisonedMemory, ChangesNothing) {
-  for (const char *arguments :
-       {"debug --tokens 150 --max-docs 3",
+  TempFolder folder;
+  writeFile(folder / "config.json",
+            changedConfig("moe", {{"num_experts", 256}}));
+  for (const std::string &arguments : std::vector<std::string>{
+        "debug --tokens 150 --max-docs 3",
         "debug --tokens 150 --max-docs 3 --set memory.remat=selective",
         "debug --tokens 150 --max-docs 3 --set memory.remat=full",
-        "debug-moe --tokens 150 --max-docs 3 --set loss.aux=per_layer"}) {
+        "debug-moe --tokens 150 --max-docs 3 --set loss.aux=per_layer",
+        // A18: most experts get no token.
+        (folder / "config.json") + " --tokens 68 --max-docs 4"}) {
     SCOPED_TRACE(arguments);
     std::string bundle = bundleOf(arguments);
     std::vector<uint8_t> clean = stepOnce(bundle, false);
