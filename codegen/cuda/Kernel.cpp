@@ -1,0 +1,141 @@
+#include "codegen/cuda/Kernel.h"
+
+#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/Format.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+
+namespace qwen35::codegen::cuda {
+namespace {
+
+llvm::StringMap<std::unique_ptr<KernelFamily>> &registry() {
+  static llvm::StringMap<std::unique_ptr<KernelFamily>> families;
+  return families;
+}
+
+llvm::StringRef deviceType(Type element) {
+  if (element.isBF16())
+    return "bf16";
+  if (element.isF32())
+    return "float";
+  if (element.isF64())
+    return "double";
+  if (element.isInteger(64))
+    return "long long";
+  if (element.isInteger(32))
+    return "int";
+  return "unsigned char";
+}
+
+} // namespace
+
+KernelFamily::~KernelFamily() = default;
+
+const KernelFamily *lookupKernel(llvm::StringRef op) {
+  auto found = registry().find(op);
+  return found == registry().end() ? nullptr : found->second.get();
+}
+
+void registerKernel(std::unique_ptr<KernelFamily> family) {
+  llvm::StringRef op = family->op();
+  [[maybe_unused]] bool added =
+      registry().try_emplace(op, std::move(family)).second;
+  assert(added && "two kernel families for one op");
+}
+
+DeviceStage &DeviceStage::constant(llvm::StringRef name, int64_t value) {
+  constants.emplace_back(name.str(), "int64 " + std::to_string(value));
+  return *this;
+}
+
+DeviceStage &DeviceStage::constant(llvm::StringRef name, bool value) {
+  constants.emplace_back(name.str(), value ? "bool true" : "bool false");
+  return *this;
+}
+
+DeviceStage &DeviceStage::constant(llvm::StringRef name, double value) {
+  // Hexadecimal: exact, and the same text everywhere.
+  std::string text = "float ";
+  llvm::raw_string_ostream(text)
+      << llvm::format("%af", static_cast<double>(static_cast<float>(value)));
+  constants.emplace_back(name.str(), text);
+  return *this;
+}
+
+std::string printSource(llvm::StringRef symbol, const KernelSpec &spec,
+                        const KernelPlan &plan, unsigned index) {
+  const auto &stage = std::get<DeviceStage>(plan.stages[index]);
+  std::string text;
+  llvm::raw_string_ostream out(text);
+  out << "// " << spec.op << ", stage " << index << ": ";
+  llvm::interleaveComma(spec.inputs, out);
+  out << " to ";
+  llvm::interleaveComma(spec.outputs, out);
+  out << "\n#include \"" << stage.header << "\"\n\nusing namespace q35;\n\n";
+  if (!stage.prologue.empty())
+    out << stage.prologue << "\n";
+  out << "struct P {\n";
+  for (const auto &[name, value] : stage.constants) {
+    auto [type, number] = llvm::StringRef(value).split(' ');
+    out << "  static constexpr " << type << " " << name << " = " << number
+        << ";\n";
+  }
+  out << "};\n\nextern \"C\" __global__ void ";
+  if (stage.clusterBlocks > 1)
+    out << "__cluster_dims__(" << stage.clusterBlocks << ", 1, 1) ";
+  out << "__launch_bounds__(" << stage.threads << ", " << stage.minBlocks
+      << ")\n" << symbol << "(";
+  std::string arguments;
+  llvm::raw_string_ostream args(arguments);
+  unsigned number = 0;
+  auto parameter = [&](const llvm::Twine &type) {
+    out << (number ? ", " : "") << type << " *a" << number;
+    args << (number ? ", a" : "a") << number;
+    ++number;
+  };
+  for (MemRefType type : spec.inputs)
+    parameter("const " + deviceType(type.getElementType()));
+  for (MemRefType type : spec.outputs)
+    parameter(deviceType(type.getElementType()));
+  if (plan.workspaceBytes > 0)
+    parameter("unsigned char");
+  out << ") {\n  " << stage.function << "<P>(" << arguments << ");\n}\n";
+  return text;
+}
+
+llvm::SmallVector<Type, 2> floatTypes(const KernelSpec &spec) {
+  MLIRContext *context =
+      (spec.inputs.empty() ? spec.outputs : spec.inputs)[0].getContext();
+  return {Float32Type::get(context), BFloat16Type::get(context)};
+}
+
+llvm::SmallVector<int64_t> stridesOf(MemRefType type) {
+  llvm::SmallVector<int64_t> strides;
+  int64_t offset;
+  [[maybe_unused]] LogicalResult known =
+      type.getStridesAndOffset(strides, offset);
+  assert(succeeded(known) && "plan checks layouts before it reads them");
+  return strides;
+}
+
+std::optional<int64_t> rowStride(MemRefType type) {
+  llvm::SmallVector<int64_t> strides = stridesOf(type);
+  int64_t rank = type.getRank();
+  if (rank < 2)
+    return type.getNumElements();
+  int64_t stride = strides[rank - 2], extent = stride * type.getDimSize(rank - 2);
+  for (int64_t d = rank - 3; d >= 0; --d) {
+    if (type.getDimSize(d) != 1 && strides[d] != extent)
+      return std::nullopt;
+    extent *= type.getDimSize(d);
+  }
+  return stride;
+}
+
+int64_t bytesOf(Type element) {
+  return (element.getIntOrFloatBitWidth() + 7) / 8;
+}
+
+} // namespace qwen35::codegen::cuda

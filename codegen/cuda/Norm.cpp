@@ -1,0 +1,8 @@
+#include "codegen/cuda/Families.h"
+#include "codegen/cuda/Kernel.h"
+
+namespace qwen35::codegen::cuda {
+
+void registerNormKernels() {}
+
+} // namespace qwen35::codegen::cuda

@@ -1,0 +1,123 @@
+#pragma once
+// What every kernel starts from: types, conversions, vector access, and sums over warps and blocks in a fixed order.
+//
+// Kernels include only q35/ headers, and inline assembly lives in these alone: with Q35_EMULATE the same kernels compile
+// as host C++ (q35/emulate.h), where every block runs as a set of fibers.
+
+#ifdef Q35_EMULATE
+#include "q35/emulate.h"
+#else
+#define Q35_DEVICE __device__ __forceinline__
+#endif
+
+namespace q35 {
+
+using int64 = long long;
+using uint = unsigned int;
+using ushort = unsigned short;
+
+// A bfloat16 in memory. Arithmetic is done in float.
+struct alignas(2) bf16 {
+  ushort bits;
+};
+
+// N elements that load and store in accesses of up to 16 bytes.
+template <class T, int N>
+struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Vec {
+  T v[N];
+};
+
+// How many elements of T make 16 bytes.
+template <class T>
+constexpr int kVec = 16 / sizeof(T);
+
+#ifndef Q35_EMULATE
+Q35_DEVICE float bits_to_float(uint bits) { return __uint_as_float(bits); }
+Q35_DEVICE uint float_to_bits(float value) { return __float_as_uint(value); }
+
+Q35_DEVICE ushort round_to_bf16_bits(float value) {
+  ushort bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+  return bits;
+}
+
+// Low half: lo.
+Q35_DEVICE uint pack_bf16(float lo, float hi) {
+  uint bits;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(hi), "f"(lo));
+  return bits;
+}
+
+Q35_DEVICE float fast_exp2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// The dynamic shared memory of the block, 1024-byte aligned.
+Q35_DEVICE unsigned char *shared_memory() {
+  extern __shared__ __align__(1024) unsigned char q35_shared[];
+  return q35_shared;
+}
+#endif
+
+Q35_DEVICE float to_float(float x) { return x; }
+Q35_DEVICE float to_float(bf16 x) { return bits_to_float(uint(x.bits) << 16); }
+
+template <class T>
+Q35_DEVICE T from_float(float x);
+template <>
+Q35_DEVICE float from_float<float>(float x) { return x; }
+template <>
+Q35_DEVICE bf16 from_float<bf16>(float x) { return bf16{round_to_bf16_bits(x)}; }
+
+// `from` must be aligned to the vector, at most 16 bytes.
+template <int N, class T>
+Q35_DEVICE void load(float (&to)[N], const T *from) {
+  Vec<T, N> vec = *reinterpret_cast<const Vec<T, N> *>(from);
+#pragma unroll
+  for (int i = 0; i < N; ++i) to[i] = to_float(vec.v[i]);
+}
+
+template <int N, class T>
+Q35_DEVICE void store(T *to, const float (&from)[N]) {
+  Vec<T, N> vec;
+#pragma unroll
+  for (int i = 0; i < N; ++i) vec.v[i] = from_float<T>(from[i]);
+  *reinterpret_cast<Vec<T, N> *>(to) = vec;
+}
+
+// Sum over groups of `Lanes` consecutive lanes; every lane gets it.
+template <int Lanes = 32>
+Q35_DEVICE float warp_sum(float x) {
+#pragma unroll
+  for (int step = Lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+template <int Lanes = 32>
+Q35_DEVICE float warp_max(float x) {
+#pragma unroll
+  for (int step = Lanes / 2; step > 0; step /= 2) x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, step));
+  return x;
+}
+
+// Sum over a block of `Threads`; every thread gets it. `scratch` holds Threads / 32 floats and may be reused after the
+// next __syncthreads().
+template <int Threads>
+Q35_DEVICE float block_sum(float x, float *scratch) {
+  x = warp_sum(x);
+  if constexpr (Threads == 32) return x;
+  if (threadIdx.x % 32 == 0) scratch[threadIdx.x / 32] = x;
+  __syncthreads();
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < Threads / 32; ++w) total += scratch[w];
+  __syncthreads();
+  return total;
+}
+
+Q35_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+Q35_DEVICE float silu(float x) { return x * sigmoid(x); }
+
+} // namespace q35
