@@ -35,9 +35,9 @@ install_packages() {
 
 report_cuda() {
   if ldconfig -p 2>/dev/null | grep -q 'libnvrtc\.so'; then
-    echo "CUDA: NVRTC found; this version has no CUDA target yet, so it is not used"
+    echo "CUDA: NVRTC found: qwen35c --target sm_90a compiles for GPUs here"
   else
-    echo "CUDA: NVRTC not found; not needed, this version compiles for the CPU only"
+    echo "CUDA: NVRTC not found; only qwen35c --target sm_90a and the like need it"
   fi
 }
 

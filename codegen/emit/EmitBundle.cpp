@@ -1,7 +1,6 @@
 #include "codegen/emit/EmitBundle.h"
 
-#include "codegen/cpu/Compile.h"
-#include "dialect/QPlan/IR/QPlanDialect.h"
+#include "codegen/emit/DescribeStage.h"
 
 #include "llvm/ADT/StringMap.h"
 
@@ -12,25 +11,10 @@ namespace qwen35::codegen {
 
 namespace {
 
-bundle::DType dtypeOf(Type type) {
-  if (type.isF32())
-    return bundle::F32;
-  if (type.isF64())
-    return bundle::F64;
-  if (type.isBF16())
-    return bundle::BF16;
-  if (type.isInteger(32))
-    return bundle::I32;
-  if (type.isInteger(64))
-    return bundle::I64;
-  if (type.isInteger(8))
-    return bundle::U8;
-  return bundle::DTYPE_NONE;
-}
-
 class PlanEmitter {
 public:
-  explicit PlanEmitter(bundle::Bundle &out) : out(out) {}
+  PlanEmitter(DescribeKernel describe, bundle::Bundle &out)
+      : describe(describe), out(out) {}
 
   LogicalResult run(ModuleOp module, int64_t tokens, int64_t maxDocs) {
     // Symbols first: launches and params may stand before what they name.
@@ -108,9 +92,9 @@ private:
                     (op.getWorkspace() ? 1 : 0);
     for (unsigned stage = 0; stage < op.getStages(); ++stage) {
       bundle::Kernel *entry = out.add_kernels();
-      entry->set_symbol(cpu::stageSymbol(op.getSymName(), stage));
       entry->set_op(op.getKernel().str());
       entry->set_args(args);
+      describe(op, stage, *entry);
     }
   }
 
@@ -204,6 +188,7 @@ private:
     return success();
   }
 
+  DescribeKernel describe;
   bundle::Bundle &out;
   llvm::StringMap<uint32_t> arenas, buffers, kernels;
 };
@@ -211,8 +196,8 @@ private:
 } // namespace
 
 LogicalResult emitPlan(ModuleOp module, int64_t tokens, int64_t maxDocs,
-                       bundle::Bundle &out) {
-  return PlanEmitter(out).run(module, tokens, maxDocs);
+                       DescribeKernel describe, bundle::Bundle &out) {
+  return PlanEmitter(describe, out).run(module, tokens, maxDocs);
 }
 
 } // namespace qwen35::codegen

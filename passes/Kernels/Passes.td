@@ -34,7 +34,7 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
     - **Leaves alone.** Order, and what is computed.
     - **Numerics.** A product that accumulates in place adds its k-sum to the old value once, as the separate add did.
   }];
-  let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu">];
+  let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu, sm_90a ...">];
   let dependentDialects = ["::qwen35::qkern::QKernDialect"];
 }
 

@@ -328,7 +328,7 @@ struct ToKernels : impl::ToKernelsBase<ToKernels> {
     const qkern::KernelTarget *kernels = qkern::lookupKernelTarget(target);
     if (!kernels) {
       getOperation().emitError("unknown target \"")
-          << target << "\", expected cpu";
+          << target << "\", expected cpu or a GPU as sm_90a";
       return signalPassFailure();
     }
     if (failed(KernelLowering(getOperation(), *kernels).run()))

@@ -35,7 +35,7 @@ struct SchedulePipelineOptions
 
 struct KernelsPipelineOptions
     : mlir::PassPipelineOptions<KernelsPipelineOptions> {
-  Option<std::string> target{*this, "target", llvm::cl::desc("cpu"),
+  Option<std::string> target{*this, "target", llvm::cl::desc("cpu, sm_90a ..."),
                              llvm::cl::init("cpu")};
 };
 
@@ -44,7 +44,7 @@ struct WholePipelineOptions : AutodiffPipelineOptions {
   Option<std::string> remat{*this, "remat",
                             llvm::cl::desc("none, selective or full"),
                             llvm::cl::init("none")};
-  Option<std::string> target{*this, "target", llvm::cl::desc("cpu"),
+  Option<std::string> target{*this, "target", llvm::cl::desc("cpu, sm_90a ..."),
                              llvm::cl::init("cpu")};
 };
 

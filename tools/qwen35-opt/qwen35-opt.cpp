@@ -1,4 +1,5 @@
 #include "codegen/cpu/Target.h"
+#include "codegen/cuda/Target.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
 #include "passes/Pipelines/Pipelines.h"
@@ -15,6 +16,7 @@ int main(int argc, char **argv) {
   mlir::registerTransformsPasses();
   qwen35::registerAllPasses();
   qwen35::codegen::cpu::registerCpuKernelTarget();
+  qwen35::codegen::cuda::registerGpuKernelTargets();
   return mlir::asMainReturnCode(mlir::MlirOptMain(
       argc, argv, "Qwen3.5 training-step compiler: passes on textual IR\n",
       registry));

@@ -3,6 +3,10 @@
 #include "codegen/bundle/bundle_writer.h"
 #include "codegen/cpu/Compile.h"
 #include "codegen/cpu/Target.h"
+#include "codegen/cuda/Compile.h"
+#include "codegen/cuda/Target.h"
+#include "codegen/cuda/WriteSources.h"
+#include "codegen/emit/DescribeStage.h"
 #include "codegen/emit/EmitBundle.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
@@ -21,6 +25,9 @@
 #include "llvm/TargetParser/Host.h"
 
 #include <chrono>
+#include <map>
+#include <set>
+#include <thread>
 
 using namespace mlir;
 
@@ -41,14 +48,57 @@ public:
     if (!resolveCpu())
       return fail("--cpu is \"" + request.cpu +
                   "\", expected x86-64-v3, x86-64-v4 or native");
-    llvm::Expected<ModelSource> source = parseModel(request.model);
-    if (!source)
-      return fail(llvm::toString(source.takeError()));
-    for (const std::string &warning : source->warnings)
+    for (const std::string &name : request.targets)
+      if (name != "cpu" && !codegen::cuda::gpuTarget(name))
+        return fail("--target is \"" + name + "\", expected cpu, " +
+                    codegen::cuda::gpuTargetNames() +
+                    ", or several with commas");
+    if (std::set<std::string>(request.targets.begin(), request.targets.end())
+            .size() != request.targets.size())
+      return fail("--target names a target twice");
+    llvm::Expected<ModelSource> parsed = parseModel(request.model);
+    if (!parsed)
+      return fail(llvm::toString(parsed.takeError()));
+    source = std::move(*parsed);
+    for (const std::string &warning : source.warnings)
       llvm::errs() << "qwen35c: warning: " << warning << "\n";
     if (std::string refusal = unsupported(); !refusal.empty())
       return fail(refusal);
 
+    bundle::Bundle message;
+    describe(message);
+    for (const std::string &name : request.targets) {
+      bundle::Bundle plan;
+      if (int status = compileFor(name, plan))
+        return status;
+      if (!request.dryRun)
+        addPlan(std::move(plan), message);
+    }
+    if (request.dryRun)
+      return 0;
+
+    begin("bundle");
+    std::vector<NamedBlob> table;
+    for (const auto &[name, bytes] : blobs)
+      table.push_back({name, absl::Span<const uint8_t>(
+                                 reinterpret_cast<const uint8_t *>(
+                                     bytes.data()),
+                                 bytes.size())});
+    absl::Status written = writeBundle(request.output, message, table);
+    if (!written.ok())
+      return fail(std::string(written.message()));
+    uint64_t size = 0;
+    (void)llvm::sys::fs::file_size(request.output, size);
+    end(request.output + ", " + formatBytes(size));
+    return 0;
+  }
+
+private:
+  /// The whole pipeline for one target. `plan` gets its target and everything
+  /// that stage S6 determines.
+  int compileFor(const std::string &name, bundle::Bundle &plan) {
+    std::optional<codegen::cuda::GpuTarget> gpu =
+        codegen::cuda::gpuTarget(name);
     const DataRecipe &data = request.recipe.data;
     TrainModelOptions options;
     options.tokens = data.tokens;
@@ -60,33 +110,33 @@ public:
     options.auxCoefficient = request.recipe.loss.auxCoef;
     begin("model");
     OwningOpRef<ModuleOp> module =
-        buildTrainModel(context, source->config, options);
-    if (!module || failed(runStage("S0-model", *module, [](PassManager &pm) {
-          buildModelPipeline(pm);
-        })))
+        buildTrainModel(context, source.config, options);
+    if (!module ||
+        failed(runStage(name, "S0-model", *module,
+                        [](PassManager &pm) { buildModelPipeline(pm); })))
       return 1;
     end(llvm::formatv("{0}: {1} parameters, {2} layers, rows of {3} tokens",
-                      source->name,
-                      countParameters(source->config).total,
-                      source->config.numLayers(), data.tokens)
+                      source.name, countParameters(source.config).total,
+                      source.config.numLayers(), data.tokens)
             .str());
 
     begin("autodiff");
-    if (failed(runStage("S1-differentiated", *module, [&](PassManager &pm) {
-          AutodiffPipelineOptions options;
-          const OptimRecipe &optim = request.recipe.optim;
-          options.beta1 = optim.betas[0];
-          options.beta2 = optim.betas[1];
-          options.eps = optim.eps;
-          options.weightDecay = optim.weightDecay;
-          options.gradClip = optim.gradClip;
-          buildAutodiffPipeline(pm, options);
-        })))
+    if (failed(runStage(name, "S1-differentiated", *module,
+                        [&](PassManager &pm) {
+                          AutodiffPipelineOptions options;
+                          const OptimRecipe &optim = request.recipe.optim;
+                          options.beta1 = optim.betas[0];
+                          options.beta2 = optim.betas[1];
+                          options.eps = optim.eps;
+                          options.weightDecay = optim.weightDecay;
+                          options.gradClip = optim.gradClip;
+                          buildAutodiffPipeline(pm, options);
+                        })))
       return 1;
     end(llvm::formatv("{0} ops", countOps(*module)).str());
 
     begin("schedule");
-    if (failed(runStage("S4-scheduled", *module, [&](PassManager &pm) {
+    if (failed(runStage(name, "S4-scheduled", *module, [&](PassManager &pm) {
           SchedulePipelineOptions options;
           options.remat = request.recipe.memory.remat;
           buildSchedulePipeline(pm, options);
@@ -95,16 +145,17 @@ public:
     end("remat " + request.recipe.memory.remat);
 
     begin("kernels");
-    if (failed(runStage("S5-kernels", *module, [](PassManager &pm) {
-          buildKernelsPipeline(pm, KernelsPipelineOptions());
+    if (failed(runStage(name, "S5-kernels", *module, [&](PassManager &pm) {
+          KernelsPipelineOptions options;
+          options.target = name;
+          buildKernelsPipeline(pm, options);
         })))
       return 1;
-    end(llvm::formatv("{0} ops", countOps(*module)).str());
+    end(llvm::formatv("{0} ops for {1}", countOps(*module), name).str());
 
     begin("plan");
-    if (failed(runStage("S6-buffers", *module, [](PassManager &pm) {
-          buildPlanPipeline(pm);
-        })))
+    if (failed(runStage(name, "S6-buffers", *module,
+                        [](PassManager &pm) { buildPlanPipeline(pm); })))
       return 1;
     int64_t total = 0;
     for (auto arena : module->getOps<qplan::ArenaOp>())
@@ -113,19 +164,25 @@ public:
     double budget = request.recipe.memory.budgetGb;
     if (budget > 0 && total > budget * 1e9) {
       printPlanReport(*module, llvm::outs());
-      return fail("the plan needs " + formatBytes(total) +
+      return fail("the plan for " + name + " needs " + formatBytes(total) +
                   " but memory.budget_gb allows " +
                   formatBytes(static_cast<int64_t>(budget * 1e9)) +
                   ": lower data.tokens or set memory.remat to selective or "
                   "full");
     }
     if (request.dryRun) {
-      printDryRun(*source, *module);
+      printDryRun(name, *module);
       return 0;
     }
+    return gpu ? codegenGpu(*gpu, *module, options, plan)
+               : codegenCpu(*module, options, plan);
+  }
 
+  int codegenCpu(ModuleOp module, const TrainModelOptions &options,
+                 bundle::Bundle &plan) {
     begin("codegen");
-    SmallVector<codegen::cpu::NamedKernel> kernels = collectKernels(*module);
+    SmallVector<codegen::cpu::NamedKernel> kernels =
+        collectKernels<codegen::cpu::NamedKernel>(module);
     codegen::cpu::CpuTarget target;
     target.cpu = cpu;
     FailureOr<std::string> object = codegen::cpu::compileKernels(
@@ -136,33 +193,124 @@ public:
     end(llvm::formatv("{0} kernels for {1}, {2}", kernels.size(), cpu,
                       formatBytes(object->size()))
             .str());
-
-    begin("bundle");
-    bundle::Bundle message;
-    describe(*source, message);
-    if (failed(codegen::emitPlan(*module, options.tokens, options.maxDocs,
-                                 message)))
-      return 1;
-    NamedBlob blob{"cpu.so", absl::Span<const uint8_t>(
-                                 reinterpret_cast<const uint8_t *>(
-                                     object->data()),
-                                 object->size())};
-    absl::Status written = writeBundle(request.output, message, {blob});
-    if (!written.ok())
-      return fail(std::string(written.message()));
-    uint64_t size = 0;
-    (void)llvm::sys::fs::file_size(request.output, size);
-    end(request.output + ", " + formatBytes(size));
-    return 0;
+    bundle::Target *entry = plan.add_targets();
+    entry->set_kind("cpu");
+    entry->set_triple("x86_64-unknown-linux-gnu");
+    entry->set_cpu(cpu);
+    entry->set_blob(blobs.size());
+    blobs.emplace_back("cpu.so", std::move(*object));
+    auto describeKernel = [](qplan::KernelOp op, unsigned stage,
+                             bundle::Kernel &out) {
+      out.set_symbol(codegen::cpu::stageSymbol(op.getSymName(), stage));
+    };
+    return failed(codegen::emitPlan(module, options.tokens, options.maxDocs,
+                                    describeKernel, plan));
   }
 
-private:
+  int codegenGpu(const codegen::cuda::GpuTarget &target, ModuleOp module,
+                 const TrainModelOptions &options, bundle::Bundle &plan) {
+    begin("codegen");
+    SmallVector<codegen::cuda::NamedKernel> kernels =
+        collectKernels<codegen::cuda::NamedKernel>(module);
+    auto stages = codegen::cuda::planStages(kernels, target, [&] {
+      return emitError(UnknownLoc::get(&context));
+    });
+    if (failed(stages))
+      return 1;
+    if (!request.emitCuda.empty())
+      if (std::string problem = codegen::cuda::writeSources(
+              request.emitCuda, target, *stages, module);
+          !problem.empty())
+        return fail(problem);
+    codegen::cuda::CompileOptions compile;
+    compile.threads = request.threads > 0
+                          ? request.threads
+                          : std::max(1u, std::thread::hardware_concurrency());
+    if (request.useKernelCache)
+      compile.cacheFolder = request.kernelCache.empty()
+                                ? codegen::cuda::defaultCacheFolder()
+                                : request.kernelCache;
+    bool terminal = llvm::outs().is_displayed() && !request.quiet;
+    auto progress = [&](size_t done, size_t total) {
+      if (!terminal)
+        return;
+      llvm::outs() << "\r[codegen ] " << done << " of " << total
+                   << " GPU kernels ";
+      llvm::outs().flush();
+    };
+    compile.progress = progress;
+    llvm::Expected<codegen::cuda::CompileStatistics> compiled =
+        codegen::cuda::compileStages(*stages, target, compile);
+    if (!compiled)
+      return fail(llvm::toString(compiled.takeError()));
+    if (terminal)
+      llvm::outs() << "\r[codegen ] ";
+
+    bundle::Target *entry = plan.add_targets();
+    entry->set_kind("cuda");
+    entry->set_arch(target.name);
+    // Equal images are one blob: the same template often serves two shapes.
+    std::map<std::string, uint32_t> images;
+    std::map<std::string, const codegen::cuda::CompiledStage *> bySymbol;
+    uint64_t bytes = 0;
+    for (const codegen::cuda::CompiledStage &stage : *stages) {
+      bySymbol[stage.symbol] = &stage;
+      if (stage.image.empty() || images.count(stage.image))
+        continue;
+      images[stage.image] = blobs.size();
+      blobs.emplace_back(stage.symbol + ".cubin", stage.image);
+      bytes += stage.image.size();
+    }
+    end(llvm::formatv("{0} kernels for {1}, {2}; {3} compiled, {4} from the "
+                      "cache",
+                      images.size(), target.name, formatBytes(bytes),
+                      compiled->compiled, compiled->fromCache)
+            .str());
+    auto describeKernel = [&](qplan::KernelOp op, unsigned stage,
+                              bundle::Kernel &out) {
+      const codegen::cuda::CompiledStage &compiled =
+          *bySymbol.at(codegen::cpu::stageSymbol(op.getSymName(), stage));
+      codegen::describeStage(compiled, out);
+      if (!compiled.image.empty())
+        out.set_blob(images.at(compiled.image));
+    };
+    return failed(codegen::emitPlan(module, options.tokens, options.maxDocs,
+                                    describeKernel, plan));
+  }
+
+  /// The first plan is the bundle's own, later ones are alternatives.
+  static void addPlan(bundle::Bundle plan, bundle::Bundle &message) {
+    if (message.targets_size() == 0) {
+      uint64_t peak = plan.provenance().planned_peak();
+      message.mutable_targets()->Swap(plan.mutable_targets());
+      message.mutable_kernels()->Swap(plan.mutable_kernels());
+      message.mutable_arenas()->Swap(plan.mutable_arenas());
+      message.mutable_buffers()->Swap(plan.mutable_buffers());
+      message.mutable_params()->Swap(plan.mutable_params());
+      message.mutable_io()->Swap(plan.mutable_io());
+      message.mutable_programs()->Swap(plan.mutable_programs());
+      message.mutable_provenance()->set_planned_peak(peak);
+      message.mutable_model()->set_parameters(plan.model().parameters());
+      return;
+    }
+    bundle::Plan *other = message.add_alternatives();
+    other->mutable_target()->Swap(plan.mutable_targets(0));
+    other->mutable_kernels()->Swap(plan.mutable_kernels());
+    other->mutable_arenas()->Swap(plan.mutable_arenas());
+    other->mutable_buffers()->Swap(plan.mutable_buffers());
+    other->mutable_params()->Swap(plan.mutable_params());
+    other->mutable_io()->Swap(plan.mutable_io());
+    other->mutable_programs()->Swap(plan.mutable_programs());
+    other->set_planned_peak(plan.provenance().planned_peak());
+  }
+
   static DialectRegistry makeRegistry() {
     DialectRegistry registry;
     registry.insert<func::FuncDialect, Qwen35Dialect, qkern::QKernDialect,
                     qplan::QPlanDialect>();
     codegen::cpu::registerCpuDialects(registry);
     codegen::cpu::registerCpuKernelTarget();
+    codegen::cuda::registerGpuKernelTargets();
     return registry;
   }
 
@@ -223,15 +371,18 @@ private:
   }
 
   template <typename Build>
-  LogicalResult runStage(StringRef name, ModuleOp module, Build build) {
+  LogicalResult runStage(StringRef target, StringRef name, ModuleOp module,
+                         Build build) {
     PassManager pm(&context);
     build(pm);
     if (failed(pm.run(module)))
       return failure();
     if (request.dumpIr.empty())
       return success();
-    std::error_code error = llvm::sys::fs::create_directories(request.dumpIr);
     SmallString<128> path(request.dumpIr);
+    if (request.targets.size() > 1)
+      llvm::sys::path::append(path, target);
+    std::error_code error = llvm::sys::fs::create_directories(path);
     llvm::sys::path::append(path, name + ".mlir");
     if (!error) {
       llvm::raw_fd_ostream file(path, error);
@@ -250,10 +401,11 @@ private:
     return count;
   }
 
-  SmallVector<codegen::cpu::NamedKernel> collectKernels(ModuleOp module) {
-    SmallVector<codegen::cpu::NamedKernel> kernels;
+  template <typename NamedKernel>
+  static SmallVector<NamedKernel> collectKernels(ModuleOp module) {
+    SmallVector<NamedKernel> kernels;
     for (auto op : module.getOps<qplan::KernelOp>()) {
-      codegen::cpu::NamedKernel kernel{op.getSymName().str(), {}};
+      NamedKernel kernel{op.getSymName().str(), {}};
       kernel.spec.op = op.getKernel().str();
       kernel.spec.attrs = op.getConfig();
       for (Type type : op.getInputs().getAsValueRange<TypeAttr>())
@@ -265,12 +417,7 @@ private:
     return kernels;
   }
 
-  void describe(const ModelSource &source, bundle::Bundle &message) {
-    bundle::Target *target = message.add_targets();
-    target->set_kind("cpu");
-    target->set_triple("x86_64-unknown-linux-gnu");
-    target->set_cpu(cpu);
-    target->set_blob(0);
+  void describe(bundle::Bundle &message) {
     bundle::Model *model = message.mutable_model();
     model->set_name(source.name);
     model->set_config_json(source.configJson);
@@ -291,8 +438,13 @@ private:
     provenance->set_config_sha256(llvm::toHex(digest, /*LowerCase=*/true));
   }
 
-  void printDryRun(const ModelSource &source, ModuleOp module) {
+  void printDryRun(const std::string &target, ModuleOp module) {
     llvm::raw_ostream &out = llvm::outs();
+    if (target != request.targets.front()) {
+      out << "\n" << target << ": ";
+      printPlanReport(module, out);
+      return;
+    }
     out << "\nrecipe\n" << printRecipe(request.recipe) << "\nparameters\n";
     for (const ParameterSpec &param : parameterTable(source.config)) {
       std::string shape;
@@ -308,6 +460,8 @@ private:
 
   const CompileRequest &request;
   std::string cpu; // x86-64-v3 or x86-64-v4
+  ModelSource source;
+  std::vector<std::pair<std::string, std::string>> blobs; // name and bytes
   MLIRContext context;
   std::chrono::steady_clock::time_point started;
   bool open = false; // a progress line waits for its end

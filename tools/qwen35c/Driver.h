@@ -4,6 +4,7 @@
 #include "runtime/recipe/recipe.h"
 
 #include <string>
+#include <vector>
 
 namespace qwen35 {
 
@@ -12,9 +13,14 @@ namespace qwen35 {
 struct CompileRequest {
   std::string model;  ///< preset, config.json or Hugging Face folder
   std::string output; ///< the bundle; empty with dryRun
-  std::string cpu;    ///< x86-64-v3, x86-64-v4 or native
+  std::vector<std::string> targets; ///< cpu, sm_90a ...; the first is the default
+  std::string cpu;    ///< of the cpu target: x86-64-v3, x86-64-v4 or native
   Recipe recipe;      ///< resolved
   std::string dumpIr; ///< folder for the IR of every stage; empty: none
+  std::string emitCuda; ///< folder for device sources and launches; empty: none
+  std::string kernelCache; ///< folder; empty: the user's cache
+  bool useKernelCache = true;
+  int threads = 0; ///< kernels compiled at a time; 0: as many as CPUs
   bool dryRun = false;
   bool quiet = false;
 };

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -21,7 +22,8 @@ int fail(const absl::Status &status) {
 
 int main(int argc, char **argv) {
   qwen35::CompileRequest request;
-  std::string target = "cpu", recipeFile;
+  std::string recipeFile, emit;
+  bool noCache = false;
   std::vector<std::string> sets;
   int64_t tokens = 0, maxDocs = 0;
 
@@ -31,8 +33,12 @@ int main(int argc, char **argv) {
                  "Preset (debug, debug-moe, 0.8b, 2b, 4b, 9b, 27b, 35b-a3b, "
                  "122b-a10b, 397b-a17b), config.json, or Hugging Face folder")
       ->required();
-  app.add_option("--target", target, "What to compile for: cpu")
-      ->capture_default_str();
+  app.add_option("--target", request.targets,
+                 "What to compile for: cpu, or a GPU as sm_90a (also sm_80, "
+                 "sm_100a, sm_120: compiled, never run by us); several with "
+                 "commas make one bundle, its first the default of a run")
+      ->delimiter(',')
+      ->default_str("cpu");
   app.add_option("--cpu", request.cpu,
                  "Instruction set of the cpu target: x86-64-v3 (AVX2), "
                  "x86-64-v4 (AVX-512), or native: the better of the two here")
@@ -50,6 +56,15 @@ int main(int argc, char **argv) {
       app.add_option("-o,--output", request.output, "Bundle to write");
   app.add_option("--dump-ir", request.dumpIr,
                  "Folder for the IR of every stage, S0 to S6");
+  app.add_option("--emit", emit,
+                 "cuda=FOLDER: also write the device sources, their headers "
+                 "and the launch plan there");
+  app.add_option("--kernel-cache", request.kernelCache,
+                 "Folder of compiled GPU kernels, by content")
+      ->default_str("$QWEN35_CACHE_DIR, ~/.cache/qwen35");
+  app.add_flag("--no-kernel-cache", noCache, "Compile every GPU kernel anew");
+  app.add_option("-j,--threads", request.threads,
+                 "GPU kernels compiled at a time; 0: one per CPU");
   app.add_flag("--dry-run", request.dryRun,
                "Go as far as the memory plan; print recipe, parameters and "
                "plan; write nothing");
@@ -64,13 +79,18 @@ int main(int argc, char **argv) {
 
   if (request.cpu.empty())
     request.cpu = "x86-64-v3";
-  if (target != "cpu") {
-    std::fprintf(stderr,
-                 "qwen35c: --target is \"%s\", expected cpu (the only target "
-                 "of this build)\n",
-                 target.c_str());
-    return 1;
+  if (request.targets.empty())
+    request.targets = {"cpu"};
+  if (!emit.empty()) {
+    constexpr const char *kCuda = "cuda=";
+    if (emit.rfind(kCuda, 0) != 0 || emit.size() == std::strlen(kCuda)) {
+      std::fprintf(stderr, "qwen35c: --emit is \"%s\", expected cuda=FOLDER\n",
+                   emit.c_str());
+      return 1;
+    }
+    request.emitCuda = emit.substr(std::strlen(kCuda));
   }
+  request.useKernelCache = !noCache;
   if (request.dryRun == (output->count() > 0)) {
     std::fprintf(stderr, "qwen35c: expected either -o FILE or --dry-run\n");
     return 1;

@@ -1,0 +1,10 @@
+# HEADERS (a list, relative to FROM) as a table of raw strings in the C++ file TO.
+set(text "#include \"codegen/device/DeviceSources.h\"\n\nnamespace qwen35::codegen {\nnamespace {\n")
+string(APPEND text "constexpr DeviceSource kSources[] = {\n")
+foreach(header IN LISTS HEADERS)
+  file(READ ${FROM}/${header} content)
+  string(APPEND text "    {\"${header}\", R\"cuh(${content})cuh\"},\n")
+endforeach()
+string(APPEND text "};\n} // namespace\n\nstd::vector<DeviceSource> deviceSources() {\n")
+string(APPEND text "  return {std::begin(kSources), std::end(kSources)};\n}\n\n} // namespace qwen35::codegen\n")
+file(WRITE ${TO} "${text}")
