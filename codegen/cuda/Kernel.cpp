@@ -29,6 +29,19 @@ llvm::StringRef deviceType(Type element) {
   return "unsigned char";
 }
 
+/// "const bf16 *" and so on, in the order of the arguments.
+llvm::SmallVector<std::string> parameterTypes(const KernelSpec &spec,
+                                              const KernelPlan &plan) {
+  llvm::SmallVector<std::string> types;
+  for (MemRefType type : spec.inputs)
+    types.push_back(("const " + deviceType(type.getElementType()) + " *").str());
+  for (MemRefType type : spec.outputs)
+    types.push_back((deviceType(type.getElementType()) + " *").str());
+  if (plan.workspaceBytes > 0)
+    types.push_back("unsigned char *");
+  return types;
+}
+
 } // namespace
 
 KernelFamily::~KernelFamily() = default;
@@ -88,20 +101,31 @@ std::string printSource(llvm::StringRef symbol, const KernelSpec &spec,
   out << "__launch_bounds__(" << stage.threads << ", " << stage.minBlocks
       << ")\n" << symbol << "(";
   std::string arguments;
-  llvm::raw_string_ostream args(arguments);
-  unsigned number = 0;
-  auto parameter = [&](const llvm::Twine &type) {
-    out << (number ? ", " : "") << type << " *a" << number;
-    args << (number ? ", a" : "a") << number;
-    ++number;
-  };
-  for (MemRefType type : spec.inputs)
-    parameter("const " + deviceType(type.getElementType()));
-  for (MemRefType type : spec.outputs)
-    parameter(deviceType(type.getElementType()));
-  if (plan.workspaceBytes > 0)
-    parameter("unsigned char");
+  for (auto [number, type] : llvm::enumerate(parameterTypes(spec, plan))) {
+    out << (number ? ", " : "") << type << "a" << number;
+    arguments += (number ? ", a" : "a") + std::to_string(number);
+  }
   out << ") {\n  " << stage.function << "<P>(" << arguments << ");\n}\n";
+  return text;
+}
+
+std::string printEmulated(llvm::StringRef symbol, const KernelSpec &spec,
+                          const KernelPlan &plan, unsigned stage) {
+  std::string text = printSource(symbol, spec, plan, stage);
+  llvm::raw_string_ostream out(text);
+  llvm::SmallVector<std::string> types = parameterTypes(spec, plan);
+  out << "\nextern \"C\" __attribute__((visibility(\"default\"))) const int "
+      << "q35_arguments_" << symbol << " = " << types.size() << ";\n"
+      << "extern \"C\" __attribute__((visibility(\"default\"))) void q35_launch_"
+      << symbol
+      << "(void *const *args, long long blocks, int threads, "
+         "long long sharedBytes, int order) {\n"
+         "  q35::emulated::launch(\""
+      << symbol << "\", [](void *const *a) {\n    " << symbol << "(";
+  for (auto [number, type] : llvm::enumerate(types))
+    out << (number ? ", " : "") << "static_cast<" << type << ">(a[" << number
+        << "])";
+  out << ");\n  }, args, blocks, threads, sharedBytes, order);\n}\n";
   return text;
 }
 
