@@ -84,6 +84,7 @@ public:
       if (failed(lower(&op)))
         return failure();
     overwriteState();
+    accumulateFanIn();
     shareStorage();
     return success();
   }
@@ -266,10 +267,43 @@ private:
     }
   }
 
+  /// The product whose only use is as this addend and which overwrites nothing
+  /// yet, or null.
+  static qkern::DispatchOp productFor(Value addend) {
+    auto product = addend.getDefiningOp<qkern::DispatchOp>();
+    bool fits = product && product.getKernel() == "matmul" &&
+                product.getInputs().size() == 2 && addend.hasOneUse();
+    return fits ? product : nullptr;
+  }
+
+  /// Gradients that meet: the later of two products adds itself to what is
+  /// there, if nothing else wants that, and no pass over memory is left.
+  void accumulateFanIn() {
+    SmallVector<qkern::DispatchOp> adds;
+    for (auto call : function.getBody().front().getOps<qkern::DispatchOp>())
+      if (call.getKernel() == "add" && call.getAliases()[0] == -1)
+        adds.push_back(call);
+    for (qkern::DispatchOp add : adds) {
+      Value a = add.getInputs()[0], b = add.getInputs()[1];
+      qkern::DispatchOp product = productFor(b);
+      if (auto other = productFor(a);
+          other && (!product || product->isBeforeInBlock(other))) {
+        product = other;
+        std::swap(a, b);
+      }
+      auto there = a.getDefiningOp<qkern::DispatchOp>();
+      if (!product || !there || !there->isBeforeInBlock(product) ||
+          !a.hasOneUse() || a.getType() != b.getType())
+        continue;
+      (void)accumulateProduct(add, a, b);
+    }
+  }
+
+  /// sum = add(argument, product) as one product that accumulates in place.
   LogicalResult accumulateProduct(qkern::DispatchOp add, Value argument,
                                   Value addend) {
-    auto product = addend.getDefiningOp<qkern::DispatchOp>();
-    if (!product || product.getKernel() != "matmul" || !addend.hasOneUse())
+    auto product = productFor(addend);
+    if (!product)
       return failure();
     builder.setInsertionPoint(product);
     NamedAttrList config(product.getConfig());

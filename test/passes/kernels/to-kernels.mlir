@@ -47,6 +47,23 @@ func.func @state(%g: tensor<4x6xf32>, %b: tensor<6xf32>, %dy: tensor<8x4xf32>, %
 
 // -----
 
+// Where gradients meet, the later product adds itself to the earlier; a value
+// that something else reads stays as it is.
+// CHECK-LABEL: func @fan_in(
+// CHECK:         %[[A:.*]] = qkern.dispatch "matmul"(%arg0, %arg2)
+// CHECK:         %[[S:.*]] = qkern.dispatch "matmul"(%arg1, %arg2, %[[A]]) <{aliases = array<i64: 2>, config = {accumulate = true
+// CHECK:         %[[T:.*]] = qkern.dispatch "add"(%[[S]], %arg3)
+// CHECK:         return %[[S]], %[[T]]
+func.func @fan_in(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>, %w: tensor<4x6xf32>, %r: tensor<8x6xf32>) -> (tensor<8x6xf32>, tensor<8x6xf32>) {
+  %a = qwen35.matmul %x, %w : tensor<8x4xf32>, tensor<4x6xf32>
+  %b = qwen35.matmul %y, %w : tensor<8x4xf32>, tensor<4x6xf32>
+  %s = qwen35.add %b, %a : tensor<8x6xf32>, tensor<8x6xf32>
+  %t = qwen35.add %s, %r : tensor<8x6xf32>, tensor<8x6xf32>
+  return %s, %t : tensor<8x6xf32>, tensor<8x6xf32>
+}
+
+// -----
+
 // An elementwise result takes over the storage of an operand that ends there,
 // never that of an argument.
 // CHECK-LABEL: func @reuse(
