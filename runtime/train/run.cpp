@@ -242,7 +242,7 @@ absl::Status Run::train(const CheckpointStore &store) {
   QWEN35_RETURN_IF_ERROR(events.status());
 
   Trainer trainer({*step, **loader, store, **metrics, **events, setup.recipe,
-                   out},
+                   out, !options.noSave},
                   setup.steps, options.maxSkipped);
   absl::StatusOr<TrainEnd> end = trainer.run(state);
   QWEN35_RETURN_IF_ERROR(end.status());

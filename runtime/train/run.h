@@ -32,6 +32,7 @@ struct RunOptions {
   bool dryRun = false;   // stop after the plan
   bool evalLoss = false; // loss of the eval program on the first batch
   bool profile = false;  // time per class of op
+  bool noSave = false;   // write no checkpoint, for measurements
   int maxSkipped = 5;    // non-finite steps in a row before the run gives up
 
   // The black-box door: one given batch, everything dumped.

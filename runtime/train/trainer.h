@@ -26,6 +26,7 @@ struct TrainerParts {
   EventFile &events;
   const Recipe &recipe;
   FILE *out;
+  bool saves = true; // false: no checkpoint is written, whatever the recipe says
 };
 
 /// How a run ended.

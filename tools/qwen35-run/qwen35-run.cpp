@@ -91,6 +91,9 @@ int main(int argc, char **argv) {
                  "run folder: checkpoints, metrics.jsonl, tensorboard")
       ->type_name("RUN_DIR")
       ->group("Output");
+  app.add_flag("--no-save", options.noSave,
+               "write no checkpoint, not even at the end: for measurements")
+      ->group("Output");
   app.add_option("--export-hf", options.exportHf,
                  "write the trained model as a Hugging Face folder")
       ->type_name("DIR")

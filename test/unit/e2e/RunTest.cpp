@@ -155,6 +155,13 @@ TEST_F(RunTest, ReloadedExportHasTheSameLoss) {
   EXPECT_EQ(trained, lossAfter(again, "(start)"));
 }
 
+TEST_F(RunTest, NoSaveWritesRecordsAndNoCheckpoint) {
+  quiet(train("unsaved", 3, "--no-save --set train.save_every=1"));
+  EXPECT_EQ(metrics("unsaved").size(), 3u);
+  EXPECT_TRUE(!std::filesystem::exists(folder / "unsaved/checkpoints") ||
+              std::filesystem::is_empty(folder / "unsaved/checkpoints"));
+}
+
 TEST_F(RunTest, RuntimeNeedsNothingButLibc) {
   for (const char *name : {"qwen35-run", "qwen35-verify", "qwen35-data"}) {
     std::istringstream lines(quiet("readelf -d " + tool(name)));
