@@ -1,8 +1,243 @@
+// attention and attention_bwd: causal inside documents, grouped query heads.
+//
+// Blocks restart at documents: a grid of n rows per block has room for one broken
+// block per document. Operands are read in accesses of 16 bytes where the strides
+// are multiples of 16 bytes; views then start at such multiples too, as slices of
+// the frontend do.
+
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Kernel.h"
+#include "runtime/schema/seq_table.h"
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
 
 namespace qwen35::codegen::cuda {
+namespace {
 
-void registerAttentionKernels() {}
+struct Dims {
+  int64_t tokens, queryHeads, keyHeads, size, maxDocs, elementBytes;
+  double scale;
+  int64_t group() const { return queryHeads / keyHeads; }
+  /// Blocks of `rows` tokens that any packing fits into.
+  int64_t blocks(int64_t rows) const { return tokens / rows + maxDocs; }
+};
+
+/// Checks q, k, v at `first` and the table at `table`.
+FailureOr<Dims> checkOperands(const KernelSpec &spec, unsigned first,
+                              unsigned table, EmitError emitError) {
+  MemRefType q = spec.inputs[first], k = spec.inputs[first + 1];
+  if (failed(requireAttrs(spec, {"scale", "tokens", "max_docs"}, emitError)) ||
+      failed(requireType(spec, q, "q", {kAny, kAny, kAny}, floatTypes(spec),
+                         emitError)) ||
+      failed(requireType(spec, k, "k",
+                         {q.getDimSize(0), kAny, q.getDimSize(2)},
+                         q.getElementType(), emitError)) ||
+      failed(requireSameShape(spec, k, "k", spec.inputs[first + 2], "v",
+                              emitError)))
+    return failure();
+  SeqTable seq{spec.integer("tokens"), spec.integer("max_docs")};
+  if (q.getDimSize(1) % k.getDimSize(1) != 0) {
+    emitError() << spec.op << ": " << k.getDimSize(1)
+                << " key heads do not divide " << q.getDimSize(1)
+                << " query heads";
+    return failure();
+  }
+  if (q.getDimSize(2) % 16 != 0) {
+    emitError() << spec.op << ": heads of " << q.getDimSize(2)
+                << " elements, expected a multiple of 16";
+    return failure();
+  }
+  if (seq.tokens != q.getDimSize(0)) {
+    emitError() << spec.op << ": q has " << q.getDimSize(0)
+                << " tokens but the document table describes " << seq.tokens;
+    return failure();
+  }
+  if (failed(requireType(spec, spec.inputs[table], "seq", {seq.words()},
+                         IntegerType::get(q.getContext(), 32), emitError)))
+    return failure();
+  return Dims{q.getDimSize(0),
+              q.getDimSize(1),
+              k.getDimSize(1),
+              q.getDimSize(2),
+              seq.maxDocs,
+              bytesOf(q.getElementType()),
+              spec.number("scale")};
+}
+
+/// Dynamic shared memory that a block may have.
+int64_t sharedLimit(const GpuTarget &target) {
+  if (target.sm >= 120)
+    return 99 << 10;
+  return target.sm >= 90 ? 227 << 10 : 163 << 10;
+}
+
+struct Tile {
+  int64_t rows, keys;
+};
+
+/// The largest tile whose `rowTiles` of rows and `keyTiles` of keys fit.
+Tile chooseTile(const Dims &dims, const GpuTarget &target, int64_t rowTiles,
+                int64_t keyTiles, int64_t &sharedBytes) {
+  for (Tile tile : {Tile{64, 64}, {64, 32}, {32, 32}, {32, 16}, {16, 16}}) {
+    int64_t rowBytes = dims.size * dims.elementBytes + 16;
+    sharedBytes = (tile.rows * rowTiles + tile.keys * keyTiles) * rowBytes;
+    if (sharedBytes <= sharedLimit(target))
+      return tile;
+  }
+  return {0, 0};
+}
+
+struct NamedOperand {
+  llvm::StringRef name;
+  MemRefType type;
+};
+
+/// The constants that all kernels share, strides of `operands` included.
+void setConstants(DeviceStage &stage, const Dims &dims,
+                  llvm::ArrayRef<NamedOperand> operands) {
+  bool vectors = true;
+  stage.constant("tokens", dims.tokens)
+      .constant("heads", dims.queryHeads)
+      .constant("group", dims.group())
+      .constant("size", dims.size)
+      .constant("scale", dims.scale);
+  for (const NamedOperand &operand : operands) {
+    llvm::SmallVector<int64_t> strides = stridesOf(operand.type);
+    stage.constant((operand.name + "Token").str(), strides[0]);
+    stage.constant((operand.name + "Head").str(), strides[1]);
+    for (int64_t stride : {strides[0], strides[1]})
+      vectors &= stride * dims.elementBytes % 16 == 0;
+  }
+  stage.constant("vectors", vectors);
+}
+
+LogicalResult refuseSize(const KernelSpec &spec, const Dims &dims,
+                         EmitError emitError) {
+  emitError() << spec.op << ": heads of " << dims.size
+              << " elements do not fit into shared memory";
+  return failure();
+}
+
+class Attention : public KernelFamily {
+public:
+  StringRef op() const override { return "attention"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 4, 2, emitError)))
+      return failure();
+    FailureOr<Dims> dims = checkOperands(spec, 0, 3, emitError);
+    if (failed(dims) ||
+        failed(requireSameShape(spec, spec.inputs[0], "q", spec.outputs[0],
+                                "o", emitError)) ||
+        failed(requireType(spec, spec.outputs[1], "lse",
+                           {dims->tokens, dims->queryHeads},
+                           Float32Type::get(spec.inputs[0].getContext()),
+                           emitError)))
+      return failure();
+    DeviceStage stage;
+    Tile tile = chooseTile(*dims, target, 1, 2, stage.sharedBytes);
+    if (tile.rows == 0)
+      return refuseSize(spec, *dims, emitError);
+    stage.header = "q35/attention.cuh";
+    stage.function = "attention_forward";
+    stage.blocks = dims->blocks(tile.rows) * dims->queryHeads;
+    stage.threads = tile.rows * 2;
+    setConstants(stage, *dims,
+                 {{"q", spec.inputs[0]},
+                  {"k", spec.inputs[1]},
+                  {"v", spec.inputs[2]},
+                  {"o", spec.outputs[0]}});
+    stage.constant("lseToken", stridesOf(spec.outputs[1])[0])
+        .constant("blocks", dims->blocks(tile.rows))
+        .constant("rows", tile.rows)
+        .constant("keys", tile.keys);
+    KernelPlan plan;
+    plan.stages = {stage};
+    return plan;
+  }
+};
+
+/// Stages: what gradients read per query row; dk and dv; dq.
+class AttentionBwd : public KernelFamily {
+public:
+  StringRef op() const override { return "attention_bwd"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 7, 3, emitError)))
+      return failure();
+    FailureOr<Dims> dims = checkOperands(spec, 1, 6, emitError);
+    if (failed(dims) ||
+        failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[0],
+                                "do", emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[4],
+                                "o", emitError)) ||
+        failed(requireType(spec, spec.inputs[5], "lse",
+                           {dims->tokens, dims->queryHeads},
+                           Float32Type::get(spec.inputs[0].getContext()),
+                           emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[1], "q", spec.outputs[0],
+                                "dq", emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[2], "k", spec.outputs[1],
+                                "dk", emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[3], "v", spec.outputs[2],
+                                "dv", emitError)))
+      return failure();
+    NamedOperand operands[] = {
+        {"do", spec.inputs[0]},  {"q", spec.inputs[1]},
+        {"k", spec.inputs[2]},   {"v", spec.inputs[3]},
+        {"o", spec.inputs[4]},   {"dq", spec.outputs[0]},
+        {"dk", spec.outputs[1]}, {"dv", spec.outputs[2]}};
+
+    DeviceStage delta;
+    constexpr int kWarps = 8;
+    delta.header = "q35/attention.cuh";
+    delta.function = "attention_delta";
+    delta.threads = kWarps * 32;
+    delta.blocks =
+        llvm::divideCeil(dims->tokens * dims->queryHeads, int64_t(kWarps));
+    setConstants(delta, *dims, operands);
+    delta.constant("lseToken", stridesOf(spec.inputs[5])[0]);
+
+    DeviceStage keys;
+    Tile tile = chooseTile(*dims, target, 2, 2, keys.sharedBytes);
+    if (tile.rows == 0)
+      return refuseSize(spec, *dims, emitError);
+    // Rows of the gradients of keys are keys: the first tile size is theirs.
+    keys.header = "q35/attention.cuh";
+    keys.function = "attention_key_gradients";
+    keys.sharedBytes += tile.keys * 2 * 4;
+    keys.threads = tile.rows * 4;
+    keys.blocks = dims->blocks(tile.rows) * dims->keyHeads;
+    setConstants(keys, *dims, operands);
+    keys.constant("rows", tile.keys).constant("keys", tile.rows);
+
+    DeviceStage queries;
+    tile = chooseTile(*dims, target, 2, 2, queries.sharedBytes);
+    queries.header = "q35/attention.cuh";
+    queries.function = "attention_query_gradient";
+    queries.threads = tile.rows * 2;
+    queries.blocks = dims->blocks(tile.rows) * dims->queryHeads;
+    setConstants(queries, *dims, operands);
+    queries.constant("blocks", dims->blocks(tile.rows))
+        .constant("rows", tile.rows)
+        .constant("keys", tile.keys);
+
+    KernelPlan plan;
+    plan.stages = {delta, keys, queries};
+    plan.workspaceBytes = dims->tokens * dims->queryHeads * 2 * 4;
+    return plan;
+  }
+};
+
+} // namespace
+
+void registerAttentionKernels() {
+  registerKernel(std::make_unique<Attention>());
+  registerKernel(std::make_unique<AttentionBwd>());
+}
 
 } // namespace qwen35::codegen::cuda
