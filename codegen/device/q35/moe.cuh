@@ -1,0 +1,524 @@
+#pragma once
+#include "q35/gemm.cuh"
+
+// Routed experts without dropping: moe_experts and moe_experts_bwd.
+//
+// The tokens * topK slots (slot = token * topK + choice) are sorted by expert, then by slot: position `row` in that order
+// holds `slot_of(row)`. The rows of an expert are contiguous and need not fill tiles. Activations of the workspace are by
+// row; x and dy are gathered by the products that read them, and sums over the slots of a token read rows back in slot
+// order. Row counts never leave the device: grids are persistent and walk a list of row tiles.
+
+namespace q35 {
+
+template <class T>
+struct MoeArguments {
+  using Element = T;
+  const T *dy, *x;
+  const float *weights;
+  const int *idx;
+  const T *gateUp, *down; // the parameters
+  T *y, *dx;
+  float *dweights, *dGateUp, *dDown;
+  unsigned char *workspace;
+};
+
+template <class T>
+Q35_DEVICE MoeArguments<T> moe_arguments(const T *x, const float *weights, const int *idx, const T *gateUp,
+                                         const T *down, T *y, unsigned char *workspace) {
+  return {nullptr, x, weights, idx, gateUp, down, y, nullptr, nullptr, nullptr, nullptr, workspace};
+}
+
+template <class T>
+Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *weights, const int *idx,
+                                         const T *gateUp, const T *down, T *dx, float *dweights, float *dGateUp,
+                                         float *dDown, unsigned char *workspace) {
+  return {dy, x, weights, idx, gateUp, down, nullptr, dx, dweights, dGateUp, dDown, workspace};
+}
+
+// The plan in the workspace.
+template <class P>
+struct RoutePlan {
+  static constexpr int kTileRows = 128;
+  static constexpr int kTopK = P::topK, kSlots = P::tokens * P::topK;
+  static constexpr int kBlockSlots = 512; // per block of the plan's stages
+  static constexpr int kBlocks = (kSlots + kBlockSlots - 1) / kBlockSlots;
+  static constexpr int kMaxTiles = (kSlots + kTileRows - 1) / kTileRows + (P::experts < kSlots ? P::experts : kSlots);
+
+  int *counts;  // [experts][kBlocks]: slots of a block that went to an expert; then of all blocks before it
+  int *totals;  // [experts]
+  int *offsets; // [experts + 1], first row of an expert
+  int *tiles;   // [0]: row tiles; then an expert and a first row for each
+  int *slots;   // [kSlots], slot of a row
+  int *rows;    // [kSlots], row of a slot
+
+  Q35_DEVICE explicit RoutePlan(unsigned char *workspace) {
+    counts = reinterpret_cast<int *>(workspace);
+    totals = counts + P::experts * kBlocks;
+    offsets = totals + P::experts;
+    tiles = offsets + P::experts + 1;
+    slots = tiles + 1 + 2 * kMaxTiles;
+    rows = slots + kSlots;
+  }
+};
+
+Q35_DEVICE int inclusive_warp_scan(int value) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    int before = __shfl_up_sync(0xffffffffu, value, step);
+    if (int(threadIdx.x) % 32 >= step) value += before;
+  }
+  return value;
+}
+
+// Stage 1 of the plan, kBlocks blocks of 256 threads: counts of a block. Shared memory: an int per expert.
+template <class P, class... Args>
+Q35_DEVICE void moe_plan_count(Args... args) {
+  auto a = moe_arguments(args...);
+  using Plan = RoutePlan<P>;
+  Plan plan(a.workspace);
+  int *count = reinterpret_cast<int *>(shared_memory());
+  for (int e = threadIdx.x; e < P::experts; e += blockDim.x) count[e] = 0;
+  __syncthreads();
+  int first = blockIdx.x * Plan::kBlockSlots;
+  for (int i = threadIdx.x; i < Plan::kBlockSlots; i += blockDim.x)
+    if (int slot = first + i; slot < Plan::kSlots)
+      atomicAdd(&count[a.idx[slot / Plan::kTopK * P::idxStride + slot % Plan::kTopK]], 1);
+  __syncthreads();
+  for (int e = threadIdx.x; e < P::experts; e += blockDim.x) plan.counts[e * Plan::kBlocks + blockIdx.x] = count[e];
+}
+
+// Stage 2, a warp per expert: running sums over blocks.
+template <class P, class... Args>
+Q35_DEVICE void moe_plan_scan(Args... args) {
+  auto a = moe_arguments(args...);
+  using Plan = RoutePlan<P>;
+  Plan plan(a.workspace);
+  int e = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
+  if (e >= P::experts) return;
+  int *counts = plan.counts + e * Plan::kBlocks, total = 0;
+  for (int first = 0; first < Plan::kBlocks; first += 32) {
+    bool inside = first + lane < Plan::kBlocks;
+    int count = inside ? counts[first + lane] : 0, sum = inclusive_warp_scan(count);
+    if (inside) counts[first + lane] = total + sum - count;
+    total += __shfl_sync(0xffffffffu, sum, 31);
+  }
+  if (lane == 0) plan.totals[e] = total;
+}
+
+// Stage 3, kBlocks blocks of 256 threads: rows of the block's slots; block 0 also writes offsets and tiles. Shared memory:
+// kBlockSlots + 16 ints and two per expert.
+template <class P, class... Args>
+Q35_DEVICE void moe_plan_rows(Args... args) {
+  auto a = moe_arguments(args...);
+  using Plan = RoutePlan<P>;
+  constexpr int kThreads = 256, kPerThread = (P::experts + kThreads - 1) / kThreads;
+  Plan plan(a.workspace);
+  int *expertOf = reinterpret_cast<int *>(shared_memory()), *warpRows = expertOf + Plan::kBlockSlots;
+  int *warpTiles = warpRows + kThreads / 32, *offset = warpTiles + kThreads / 32, *firstTile = offset + P::experts;
+  int thread = threadIdx.x, lane = thread % 32, warp = thread / 32, first = blockIdx.x * Plan::kBlockSlots;
+
+  for (int i = thread; i < Plan::kBlockSlots; i += kThreads) {
+    int slot = first + i;
+    expertOf[i] = slot < Plan::kSlots ? a.idx[slot / Plan::kTopK * P::idxStride + slot % Plan::kTopK] : -1;
+  }
+  // Every thread takes kPerThread experts that follow each other.
+  auto tilesOf = [](int rows) { return (rows + Plan::kTileRows - 1) / Plan::kTileRows; };
+  int rows = 0, tiles = 0;
+  for (int i = 0; i < kPerThread; ++i)
+    if (int e = thread * kPerThread + i; e < P::experts) {
+      rows += plan.totals[e];
+      tiles += tilesOf(plan.totals[e]);
+    }
+  int rowSum = inclusive_warp_scan(rows), tileSum = inclusive_warp_scan(tiles);
+  if (lane == 31) {
+    warpRows[warp] = rowSum;
+    warpTiles[warp] = tileSum;
+  }
+  __syncthreads();
+  rowSum -= rows;
+  tileSum -= tiles;
+  for (int w = 0; w < warp; ++w) {
+    rowSum += warpRows[w];
+    tileSum += warpTiles[w];
+  }
+  for (int i = 0; i < kPerThread; ++i)
+    if (int e = thread * kPerThread + i; e < P::experts) {
+      offset[e] = rowSum;
+      firstTile[e] = tileSum;
+      rowSum += plan.totals[e];
+      tileSum += tilesOf(plan.totals[e]);
+    }
+  __syncthreads();
+
+  for (int i = thread; i < Plan::kBlockSlots; i += kThreads) {
+    int e = expertOf[i], before = 0;
+    if (e < 0) continue;
+    for (int other = 0; other < i; other += 4) {
+      int4 four = *reinterpret_cast<const int4 *>(&expertOf[other]);
+      before += (four.x == e) + (four.y == e && other + 1 < i) + (four.z == e && other + 2 < i) +
+                (four.w == e && other + 3 < i);
+    }
+    int row = offset[e] + plan.counts[e * Plan::kBlocks + blockIdx.x] + before;
+    plan.slots[row] = first + i;
+    plan.rows[first + i] = row;
+  }
+  if (blockIdx.x != 0) return;
+  for (int e = thread; e < P::experts; e += kThreads) plan.offsets[e] = offset[e];
+  if (thread == 0) plan.offsets[P::experts] = Plan::kSlots;
+  for (int e = warp; e < P::experts; e += kThreads / 32) {
+    int count = tilesOf(plan.totals[e]);
+    for (int tile = lane; tile < count; tile += 32) {
+      int *at = plan.tiles + 1 + 2 * (firstTile[e] + tile);
+      at[0] = e;
+      at[1] = offset[e] + tile * Plan::kTileRows;
+    }
+    if (e == P::experts - 1 && lane == 0) plan.tiles[0] = firstTile[e] + count;
+  }
+}
+
+// Rows of a tile: those of one expert from `first` on.
+struct MoeRows {
+  int expert, first, count;
+};
+
+template <class P>
+Q35_DEVICE MoeRows moe_rows(const RoutePlan<P> &plan, int tile) {
+  int expert = plan.tiles[1 + 2 * tile], first = plan.tiles[2 + 2 * tile];
+  int left = plan.offsets[expert + 1] - first;
+  return {expert, first, left < RoutePlan<P>::kTileRows ? left : RoutePlan<P>::kTileRows};
+}
+
+// Rows of x or dy by the slots of `count` rows.
+template <class P, class T, bool AlongK>
+struct GatheredLines {
+  using Element = T;
+  static constexpr bool alongK = AlongK, vector = P::vectorHidden;
+  const T *base;
+  int64 stride;
+  const int *slots;
+  int count, columns;
+  Q35_DEVICE int64 offset(int i) const { return i < count ? slots[i] / int(P::topK) * stride : -1; }
+};
+
+// Rows of an expert's gate_up weight, in strips of eight: gate, then up of the same eight columns of h.
+template <class P, class T>
+struct GateUpLines {
+  using Element = T;
+  static constexpr bool alongK = true, vector = P::vectorHidden;
+  const T *base; // of the expert
+  int column;    // of h, that the tile starts at
+  static constexpr int columns = P::hidden;
+  Q35_DEVICE int64 offset(int i) const {
+    int at = column + i / 16 * 8 + i % 8;
+    return at < P::width ? (i / 8 % 2 * P::width + at) * P::gateUpStride : -1;
+  }
+};
+
+template <class T>
+using MoeTile = TileProduct<T, 128, 128, 4, 2, 3>;
+
+// The workspace after the plan, by row.
+template <class P, class T>
+struct MoeBuffers {
+  T *gateUp;      // [rows][2 * width], backward; then its gradient
+  T *h;           // [rows][width]
+  T *out;         // [rows][hidden]: of the down product, or dx
+  float *partial; // [rows][P::parts], backward: shares of dweights
+  Q35_DEVICE explicit MoeBuffers(unsigned char *workspace)
+      : gateUp(reinterpret_cast<T *>(workspace + P::gateUpAt)), h(reinterpret_cast<T *>(workspace + P::hAt)),
+        out(reinterpret_cast<T *>(workspace + P::outAt)), partial(reinterpret_cast<float *>(workspace + P::partialAt)) {}
+};
+
+// Calls body(rows, column tile) for every tile of `columnTiles` columns that is this block's.
+template <class P, class Body>
+Q35_DEVICE void for_row_tiles(const RoutePlan<P> &plan, int columnTiles, Body body) {
+  int total = plan.tiles[0] * columnTiles;
+#pragma unroll 1
+  for (int i = blockIdx.x; i < total; i += gridDim.x) body(moe_rows(plan, i / columnTiles), i % columnTiles);
+}
+
+// gate and up of every row; forward: h = weight * silu(gate) * up, backward: both as they are.
+template <class P, class... Args>
+Q35_DEVICE void moe_up(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  for_row_tiles(plan, (P::width + 63) / 64, [&](MoeRows rows, int columnTile) {
+    const int *slots = plan.slots + rows.first;
+    GatheredLines<P, T, true> x{a.x, P::xStride, slots, rows.count, P::hidden};
+    GateUpLines<P, T> w{a.gateUp + rows.expert * P::gateUpExpert, columnTile * 64};
+    MoeTile<T> tile;
+    tile.multiply(x, w, P::hidden, shared_memory());
+    int column = columnTile * 64 + tile.warp_column() / 2;
+#pragma unroll
+    for (int m = 0; m < tile.kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int row = tile.row(m, half);
+        bool inside = row < rows.count;
+        int64 at = rows.first + row;
+        float gate[4][2], up[4][2];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            gate[j][e] = tile.c[m][j * 2][half * 2 + e];
+            up[j][e] = tile.c[m][j * 2 + 1][half * 2 + e];
+          }
+        if constexpr (P::backward) {
+          T *to = inside ? buffers.gateUp + at * (2 * P::width) + column : nullptr;
+          store_fragments<P::vectorWidth>(to, P::width - column, gate);
+          store_fragments<P::vectorWidth>(inside ? to + P::width : nullptr, P::width - column, up);
+        } else {
+          int slot = inside ? slots[row] : 0;
+          float weight = a.weights[slot / plan.kTopK * P::weightsStride + slot % plan.kTopK];
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) gate[j][e] = silu(gate[j][e]) * up[j][e] * weight;
+          store_fragments<P::vectorWidth>(inside ? buffers.h + at * P::width + column : nullptr, P::width - column, gate);
+        }
+      }
+  });
+}
+
+// Stores a tile of C; `row` maps a row of the tile to where its first column goes, or null.
+template <bool Vector, class Tile, class Row>
+Q35_DEVICE void store_tile(const Tile &tile, int columns, Row row) {
+#pragma unroll
+  for (int m = 0; m < tile.kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      float value[Tile::kN][2];
+#pragma unroll
+      for (int n = 0; n < Tile::kN; ++n)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) value[n][e] = tile.c[m][n][half * 2 + e];
+      auto *to = row(tile.row(m, half));
+      store_fragments<Vector>(to != nullptr ? to + tile.warp_column() : nullptr, columns - tile.warp_column(), value);
+    }
+}
+
+// out = h times the expert's w_down, by row.
+template <class P, class... Args>
+Q35_DEVICE void moe_down(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  for_row_tiles(plan, (P::hidden + 127) / 128, [&](MoeRows rows, int columnTile) {
+    int column = columnTile * 128, columns = int(P::hidden) - column;
+    Lines<T, true, P::vectorWidth> h{buffers.h + int64(rows.first) * P::width, P::width, rows.count, P::width};
+    Lines<T, true, P::vectorWidth> w{a.down + rows.expert * P::downExpert + column * P::downStride, P::downStride, columns,
+                                     P::width};
+    MoeTile<T> tile;
+    tile.multiply(h, w, P::width, shared_memory());
+    store_tile<P::vectorHidden>(tile, columns, [&](int row) {
+      return row < rows.count ? buffers.out + (rows.first + row) * P::hidden + column : nullptr;
+    });
+  });
+}
+
+// Up to eight columns of one row: gate and up, `width` apart, become their gradients, h is written, and the share of the
+// gradient of the weight returned.
+template <class P, class T>
+Q35_DEVICE float activation_bwd(const float (&dh)[8], float weight, T *gateAt, T *hAt, int columns) {
+  constexpr int vec = kVec<T>;
+  float gate[8], up[8], h[8], share = 0;
+  if constexpr (P::vectorWidth) {
+#pragma unroll
+    for (int i = 0; i < 8; i += vec) {
+      if (i < columns) {
+        float (&gates)[vec] = *reinterpret_cast<float (*)[vec]>(&gate[i]);
+        float (&ups)[vec] = *reinterpret_cast<float (*)[vec]>(&up[i]);
+        load(gates, gateAt + i);
+        load(ups, gateAt + P::width + i);
+      } else {
+#pragma unroll
+        for (int j = i; j < i + vec; ++j) gate[j] = up[j] = 0;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      gate[i] = i < columns ? to_float(gateAt[i]) : 0;
+      up[i] = i < columns ? to_float(gateAt[P::width + i]) : 0;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    float open = sigmoid(gate[i]), active = gate[i] * open, slope = open * (1 + gate[i] * (1 - open));
+    share += dh[i] * active * up[i];
+    h[i] = active * up[i] * weight;
+    gate[i] = dh[i] * weight * up[i] * slope;
+    up[i] = dh[i] * weight * active;
+  }
+  if constexpr (P::vectorWidth) {
+#pragma unroll
+    for (int i = 0; i < 8; i += vec) {
+      if (i >= columns) continue;
+      store(gateAt + i, *reinterpret_cast<const float (*)[vec]>(&gate[i]));
+      store(gateAt + P::width + i, *reinterpret_cast<const float (*)[vec]>(&up[i]));
+      store(hAt + i, *reinterpret_cast<const float (*)[vec]>(&h[i]));
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      if (i >= columns) continue;
+      gateAt[i] = from_float<T>(gate[i]);
+      gateAt[P::width + i] = from_float<T>(up[i]);
+      hAt[i] = from_float<T>(h[i]);
+    }
+  }
+  return share;
+}
+
+// dh = dy w_down of every row, never stored: gate_up becomes its gradient, h the weighted activation, and the shares of
+// dweights = <dh, silu(gate) up> of 64 columns each go to `partial`.
+template <class P, class... Args>
+Q35_DEVICE void moe_down_bwd(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  for_row_tiles(plan, (P::width + 127) / 128, [&](MoeRows rows, int columnTile) {
+    const int *slots = plan.slots + rows.first;
+    int first = columnTile * 128;
+    GatheredLines<P, T, true> dy{a.dy, P::dyStride, slots, rows.count, P::hidden};
+    Lines<T, false, P::vectorWidth> w{a.down + rows.expert * P::downExpert + first, P::downStride, P::hidden,
+                                      int(P::width) - first};
+    MoeTile<T> tile;
+    tile.multiply(dy, w, P::hidden, shared_memory());
+#pragma unroll
+    for (int m = 0; m < tile.kM; ++m)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        int row = tile.row(m, half);
+        bool inside = row < rows.count;
+        int64 at = rows.first + row;
+        int slot = inside ? slots[row] : 0;
+        float weight = a.weights[slot / plan.kTopK * P::weightsStride + slot % plan.kTopK], share = 0;
+#pragma unroll
+        for (int group = 0; group < tile.kN; group += 4) {
+          float value[4][2], dh[8];
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e) value[j][e] = tile.c[m][group + j][half * 2 + e];
+          transpose_quad(value, dh);
+          int column = first + tile.warp_column() + (group + int(threadIdx.x) % 4) * 8;
+          if (!inside || column >= P::width) continue;
+          T *gateAt = buffers.gateUp + at * (2 * P::width) + column;
+          share += activation_bwd<P>(dh, weight, gateAt, buffers.h + at * P::width + column, P::width - column);
+        }
+        share = warp_sum<4>(share);
+        if (inside && threadIdx.x % 4 == 0)
+          buffers.partial[at * P::parts + columnTile * 2 + tile.warp_column() / 64] = share;
+      }
+  });
+}
+
+// out = d(gate, up) times the expert's w_gate_up, by row.
+template <class P, class... Args>
+Q35_DEVICE void moe_up_bwd(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  for_row_tiles(plan, (P::hidden + 127) / 128, [&](MoeRows rows, int columnTile) {
+    int column = columnTile * 128, columns = int(P::hidden) - column;
+    Lines<T, true, P::vectorWidth> d{buffers.gateUp + int64(rows.first) * (2 * P::width), 2 * P::width, rows.count,
+                                     2 * P::width};
+    Lines<T, false, P::vectorHidden> w{a.gateUp + rows.expert * P::gateUpExpert + column, P::gateUpStride, 2 * P::width,
+                                       columns};
+    MoeTile<T> tile;
+    tile.multiply(d, w, 2 * P::width, shared_memory());
+    store_tile<P::vectorHidden>(tile, columns, [&](int row) {
+      return row < rows.count ? buffers.out + (rows.first + row) * P::hidden + column : nullptr;
+    });
+  });
+}
+
+// Calls body(expert, first row, rows, tile row, tile column) for the tiles of an [experts][M][N] gradient.
+template <class P, int M, int N, class Body>
+Q35_DEVICE void for_weight_tiles(const RoutePlan<P> &plan, Body body) {
+  constexpr int tilesN = (N + 127) / 128, perExpert = (M + 127) / 128 * tilesN;
+#pragma unroll 1
+  for (int i = blockIdx.x; i < P::experts * perExpert; i += gridDim.x) {
+    int expert = i / perExpert, first = plan.offsets[expert];
+    body(expert, first, plan.offsets[expert + 1] - first, i % perExpert / tilesN * 128, i % tilesN * 128);
+  }
+}
+
+// dw_gate_up = d(gate, up)^T x over the rows of an expert; zeros where it has none.
+template <class P, class... Args>
+Q35_DEVICE void moe_gate_up_gradient(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  constexpr int M = 2 * P::width, N = P::hidden;
+  for_weight_tiles<P, M, N>(plan, [&](int expert, int first, int count, int m, int n) {
+    Lines<T, false, P::vectorWidth> d{buffers.gateUp + int64(first) * M + m, M, count, M - m};
+    GatheredLines<P, T, false> x{a.x + n, P::xStride, plan.slots + first, count, N - n};
+    MoeTile<T> tile;
+    tile.multiply(d, x, count, shared_memory());
+    store_tile<P::pairsGateUp>(tile, N - n, [&](int row) {
+      return m + row < M ? a.dGateUp + expert * P::dGateUpExpert + (m + row) * P::dGateUpStride + n : nullptr;
+    });
+  });
+}
+
+// dw_down = dy^T h.
+template <class P, class... Args>
+Q35_DEVICE void moe_down_gradient(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  constexpr int M = P::hidden, N = P::width;
+  for_weight_tiles<P, M, N>(plan, [&](int expert, int first, int count, int m, int n) {
+    GatheredLines<P, T, false> dy{a.dy + m, P::dyStride, plan.slots + first, count, M - m};
+    Lines<T, false, P::vectorWidth> h{buffers.h + int64(first) * N + n, N, count, N - n};
+    MoeTile<T> tile;
+    tile.multiply(dy, h, count, shared_memory());
+    store_tile<P::pairsDown>(tile, N - n, [&](int row) {
+      return m + row < M ? a.dDown + expert * P::dDownExpert + (m + row) * P::dDownStride + n : nullptr;
+    });
+  });
+}
+
+// A block per token: sums its rows of `out` in slot order into y or dx, and backward its dweights.
+template <class P, class... Args>
+Q35_DEVICE void moe_combine(Args... args) {
+  auto a = moe_arguments(args...);
+  using T = typename decltype(a)::Element;
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, T> buffers(a.workspace);
+  int token = blockIdx.x;
+  const int *rows = plan.rows + token * P::topK;
+  T *to = (P::backward ? a.dx : a.y) + token * P::yStride;
+  constexpr int vec = P::vectorHidden ? kVec<T> : 1;
+  for (int column = threadIdx.x * vec; column < P::hidden; column += blockDim.x * vec) {
+    float sum[vec] = {};
+#pragma unroll 8
+    for (int choice = 0; choice < P::topK; ++choice) {
+      float value[vec];
+      load(value, buffers.out + rows[choice] * P::hidden + column);
+#pragma unroll
+      for (int i = 0; i < vec; ++i) sum[i] += value[i];
+    }
+    store(to + column, sum);
+  }
+  if constexpr (P::backward) {
+    for (int choice = threadIdx.x; choice < P::topK; choice += blockDim.x) {
+      const float *partial = buffers.partial + rows[choice] * P::parts;
+      float sum = 0;
+      for (int part = 0; part < P::parts; ++part) sum += partial[part];
+      a.dweights[token * P::dweightsStride + choice] = sum;
+    }
+  }
+}
+
+} // namespace q35
