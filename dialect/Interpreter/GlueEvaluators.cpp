@@ -55,6 +55,25 @@ static absl::Status evaluate(MulScalarOp op, Frame<Real> &f) {
                                     f.write(op.getY()));
 }
 
+/// Copied, and rounded to the type of the result where the run rounds at all.
+template <typename Real>
+static absl::Status evaluate(CastOp op, Frame<Real> &f) {
+  auto copy = [](auto from, auto to) {
+    if (from.size() == to.size()) // A type that was refused reads as nothing.
+      std::copy(from.begin(), from.end(), to.begin());
+    return absl::OkStatus();
+  };
+  bool fromF64 = tensorOf(op.getX()).getElementType().isF64();
+  bool toF64 = tensorOf(op.getY()).getElementType().isF64();
+  if (fromF64 && toF64)
+    return copy(f.readF64(op.getX()), f.writeF64(op.getY()));
+  if (fromF64)
+    return copy(f.readF64(op.getX()), f.write(op.getY()));
+  if (toF64)
+    return copy(f.read(op.getX()), f.writeF64(op.getY()));
+  return copy(f.read(op.getX()), f.write(op.getY()));
+}
+
 /// The same elements; nothing is copied.
 template <typename Real>
 static absl::Status evaluate(ReshapeOp op, Frame<Real> &f) {
@@ -107,7 +126,7 @@ static absl::Status evaluate(OnesOp op, Frame<Real> &f) {
 
 void addGlueOps(EvaluatorTable &table) {
   table.add<LinearOp, MatmulOp, SwigluOp, SwigluBwdOp, AddOp, ScaleOp,
-            MulScalarOp, ReshapeOp, SliceOp, ConcatOp, ZerosOp, OnesOp>();
+            MulScalarOp, CastOp, ReshapeOp, SliceOp, ConcatOp, ZerosOp, OnesOp>();
 }
 
 } // namespace qwen35::interpreter

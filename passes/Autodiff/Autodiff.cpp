@@ -70,6 +70,23 @@ private:
         active.insert(op.result_begin(), op.result_end());
   }
 
+  /// The type of cotangents of `value`: its own, but that of the parameter
+  /// where it is one in the type in which products read it. Such a gradient
+  /// stays as it was accumulated.
+  static RankedTensorType cotangentType(Value value) {
+    if (auto cast = value.getDefiningOp<CastOp>())
+      if (auto param = cast.getX().getDefiningOp<ParamOp>())
+        value = param.getResult();
+    return cast<RankedTensorType>(value.getType());
+  }
+
+  Value castTo(RankedTensorType type, Value value) {
+    type = type.clone(cast<RankedTensorType>(value.getType()).getShape());
+    return type == value.getType()
+               ? value
+               : CastOp::create(builder, value.getLoc(), type, value);
+  }
+
   /// The cotangent of `value`, or null if nothing reached it.
   Value take(Value value) {
     auto found = contributions.find(value);
@@ -78,9 +95,10 @@ private:
     Contributions parts = std::move(found->second);
     contributions.erase(found);
     joinSlices(value, parts);
-    Value sum = parts.whole.front();
+    RankedTensorType type = cotangentType(value);
+    Value sum = castTo(type, parts.whole.front());
     for (Value more : llvm::drop_begin(parts.whole))
-      sum = AddOp::create(builder, value.getLoc(), sum, more);
+      sum = AddOp::create(builder, value.getLoc(), sum, castTo(type, more));
     return sum;
   }
 
@@ -96,7 +114,7 @@ private:
     llvm::sort(slices, [&](auto &a, auto &b) {
       return position(a.first) < position(b.first);
     });
-    auto type = cast<RankedTensorType>(value.getType());
+    RankedTensorType type = cotangentType(value);
     for (size_t next = 0; next < slices.size();) {
       int64_t axis = slices[next].first.getAxis(), end = 0;
       SmallVector<Value> pieces;
@@ -114,7 +132,7 @@ private:
         if (static_cast<int64_t>(slice.getAxis()) != axis || start < end)
           break; // overlaps, or cuts another way: a concat of its own
         zeros(start - end);
-        pieces.push_back(cotangent);
+        pieces.push_back(castTo(type, cotangent));
         end = start + slice.getSize();
       }
       zeros(type.getDimSize(axis) - end);

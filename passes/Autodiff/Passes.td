@@ -3,6 +3,24 @@
 
 include "mlir/Pass/PassBase.td"
 
+def MixedPrecision : Pass<"qwen35-mixed-precision", "mlir::ModuleOp"> {
+  let summary = "Compute in bf16, keep parameters and statistics in f32";
+  let description = [{
+    Before: `@model` in f32. After: parameters that products and lookups read as matrices (projections, embedding, head,
+    experts) pass through one `qwen35.cast`, and the types of everything that follows are inferred anew: activations are
+    bf16, statistics (rstd, lse, gates, router probabilities, losses) are f32. The projection in front of a router has the
+    result type f32.
+
+    - **Stage.** S0.
+    - **Leaves alone.** Small parameters: norm and convolution weights, `A_log`, `dt_bias`. Everything if compute is fp32.
+    - **Numerics.** Every activation is rounded once to bf16; sums inside an op are f32. In exact arithmetic, as the
+      interpreter has it in fp64, nothing changes.
+  }];
+  let options = [Option<"compute", "compute", "std::string", /*default=*/"\"bf16\"",
+                        "Element type of activations: bf16 or fp32">];
+  let dependentDialects = ["::qwen35::Qwen35Dialect", "::mlir::func::FuncDialect"];
+}
+
 def Autodiff : Pass<"qwen35-autodiff", "mlir::ModuleOp"> {
   let summary = "Differentiate the model with respect to its parameters";
   let description = [{
@@ -15,7 +33,8 @@ def Autodiff : Pass<"qwen35-autodiff", "mlir::ModuleOp"> {
 
     - **Stage.** S0 to S1, first half.
     - **Leaves alone.** Ops that no parameter reaches; `@model`, from which evaluation is made.
-    - **Numerics.** Fan-in of cotangents is summed in the element type of the value, in reverse program order.
+    - **Numerics.** Fan-in of cotangents is summed in the element type of the value, in reverse program order. The gradients
+      of parameters are f32 as products and sums leave them, also where the parameter is cast to bf16 before it is read.
   }];
   let dependentDialects = ["::qwen35::Qwen35Dialect", "::mlir::func::FuncDialect"];
 }

@@ -13,8 +13,7 @@ def LowerGdn : Pass<"qwen35-lower-gdn", "mlir::func::FuncOp"> {
     not run after this pass.
 
     - **Stage.** S4 to S5, after remat, which sees the delta rule as one op.
-    - **Leaves alone.** Everything else. A delta rule whose values have another element type than its queries is an
-      error: the chunked form rounds the output to the type of the queries.
+    - **Leaves alone.** Everything else.
     - **Numerics.** Equal in exact arithmetic (KERNELS.md 1 and 2); 1e-12 relative in f64.
   }];
   let dependentDialects = ["::qwen35::qkern::QKernDialect"];

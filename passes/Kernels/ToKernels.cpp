@@ -149,9 +149,7 @@ private:
     for (Operation &part : body.without_terminator()) {
       kernel += (kernel.empty() ? "" : "_") +
                 part.getName().stripDialect().str();
-      if (auto properties = dyn_cast_or_null<DictionaryAttr>(
-              part.getPropertiesAsAttribute()))
-        config.append(properties.getValue());
+      addConfig(config, &part);
       for (Value operand : part.getOperands())
         if (operand.getParentBlock() != &body)
           inputs.push_back(operand);
@@ -196,12 +194,21 @@ private:
     return success();
   }
 
+  /// The constants of an op. Element types are in the signature already.
+  static void addConfig(NamedAttrList &config, Operation *op) {
+    auto properties =
+        dyn_cast_or_null<DictionaryAttr>(op->getPropertiesAsAttribute());
+    if (!properties)
+      return;
+    for (NamedAttribute property : properties)
+      if (property.getName() != "operandSegmentSizes" &&
+          !isa<TypeAttr>(property.getValue()))
+        config.append(property);
+  }
+
   LogicalResult lowerToDispatch(Operation *op) {
     NamedAttrList config;
-    if (auto properties =
-            dyn_cast_or_null<DictionaryAttr>(op->getPropertiesAsAttribute()))
-      config = properties;
-    config.erase("operandSegmentSizes");
+    addConfig(config, op);
     for (Value operand : op->getOperands())
       if (auto seq = seqTypes.lookup(operand)) {
         config.set("tokens", builder.getI64IntegerAttr(seq.getTokens()));

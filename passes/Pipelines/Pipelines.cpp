@@ -13,9 +13,15 @@ using namespace mlir;
 
 namespace qwen35 {
 
-void buildModelPipeline(OpPassManager &pm) {
+void buildModelPipeline(OpPassManager &pm,
+                        const ModelPipelineOptions &options) {
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
+  if (options.compute != "fp32") {
+    MixedPrecisionOptions precision;
+    precision.compute = options.compute;
+    pm.addPass(createMixedPrecision(precision));
+  }
   pm.addPass(createVerifyS0());
 }
 
@@ -65,7 +71,9 @@ void buildPlanPipeline(OpPassManager &pm) {
 /// Every stage, with the options of all of them.
 static void buildWholePipeline(OpPassManager &pm,
                                const WholePipelineOptions &options) {
-  buildModelPipeline(pm);
+  ModelPipelineOptions model;
+  model.compute = options.compute;
+  buildModelPipeline(pm, model);
   AutodiffPipelineOptions autodiff;
   autodiff.beta1 = options.beta1;
   autodiff.beta2 = options.beta2;
@@ -88,9 +96,9 @@ void registerAllPasses() {
   registerKernelPasses();
   registerMemoryPasses();
   registerVerifyPasses();
-  PassPipelineRegistration<>("qwen35-pipeline-model",
-                             "Bring S0 into canonical form",
-                             buildModelPipeline);
+  PassPipelineRegistration<ModelPipelineOptions>(
+      "qwen35-pipeline-model", "Bring S0 into canonical form",
+      buildModelPipeline);
   PassPipelineRegistration<AutodiffPipelineOptions>(
       "qwen35-pipeline-autodiff", "S0 to S1: gradients and optimizer",
       buildAutodiffPipeline);

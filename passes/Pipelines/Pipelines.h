@@ -6,6 +6,12 @@
 
 namespace qwen35 {
 
+struct ModelPipelineOptions : mlir::PassPipelineOptions<ModelPipelineOptions> {
+  Option<std::string> compute{
+      *this, "compute", llvm::cl::desc("Type of activations: fp32 or bf16"),
+      llvm::cl::init("fp32")};
+};
+
 /// --qwen35-pipeline-autodiff and what it hands to --qwen35-optimizer.
 struct AutodiffPipelineOptions
     : mlir::PassPipelineOptions<AutodiffPipelineOptions> {
@@ -41,6 +47,9 @@ struct KernelsPipelineOptions
 
 /// --qwen35-pipeline takes the options of every stage.
 struct WholePipelineOptions : AutodiffPipelineOptions {
+  Option<std::string> compute{
+      *this, "compute", llvm::cl::desc("Type of activations: fp32 or bf16"),
+      llvm::cl::init("fp32")};
   Option<std::string> remat{*this, "remat",
                             llvm::cl::desc("none, selective or full"),
                             llvm::cl::init("none")};
@@ -48,8 +57,9 @@ struct WholePipelineOptions : AutodiffPipelineOptions {
                              llvm::cl::init("cpu")};
 };
 
-/// S0: canonical form, then what S0 promises.
-void buildModelPipeline(mlir::OpPassManager &pm);
+/// S0: canonical form, the types of activations, then what S0 promises.
+void buildModelPipeline(mlir::OpPassManager &pm,
+                        const ModelPipelineOptions &options = {});
 /// S0 to S1.
 void buildAutodiffPipeline(mlir::OpPassManager &pm,
                            const AutodiffPipelineOptions &options);

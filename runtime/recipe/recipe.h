@@ -52,6 +52,10 @@ struct ParallelRecipe {
   int64_t pp = 1, dpr = 1, dps = 1, cp = 1, tp = 1, ep = 1;
 };
 
+struct ComputeRecipe {
+  std::string dtype = "auto"; // of activations: fp32, bf16; auto: the target's
+};
+
 struct MemoryRecipe {
   std::string remat = "none"; // none, selective, full
   double budgetGb = 0;        // 1e9 bytes; 0: no budget
@@ -70,6 +74,7 @@ struct Recipe {
   TrainRecipe train;
   DataRecipe data;
   ParallelRecipe parallel;
+  ComputeRecipe compute;
   MemoryRecipe memory;
 
   /// "section.key" to "run.toml:12", "--set" or the flag; absent: a default.

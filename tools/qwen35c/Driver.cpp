@@ -111,13 +111,19 @@ private:
     begin("model");
     OwningOpRef<ModuleOp> module =
         buildTrainModel(context, source.config, options);
-    if (!module ||
-        failed(runStage(name, "S0-model", *module,
-                        [](PassManager &pm) { buildModelPipeline(pm); })))
+    ModelPipelineOptions types;
+    types.compute = request.recipe.compute.dtype;
+    if (request.recipe.compute.dtype == "auto")
+      types.compute = gpu ? "bf16" : "fp32";
+    if (!module || failed(runStage(name, "S0-model", *module,
+                                   [&](PassManager &pm) {
+                                     buildModelPipeline(pm, types);
+                                   })))
       return 1;
-    end(llvm::formatv("{0}: {1} parameters, {2} layers, rows of {3} tokens",
+    end(llvm::formatv("{0}: {1} parameters, {2} layers, rows of {3} tokens{4}",
                       source.name, countParameters(source.config).total,
-                      source.config.numLayers(), data.tokens)
+                      source.config.numLayers(), data.tokens,
+                      types.compute == "bf16" ? " in bf16" : "")
             .str());
 
     begin("autodiff");
@@ -349,6 +355,10 @@ private:
                              "one rank: expected 1",
                              name, value)
             .str();
+    if (request.recipe.compute.dtype == "bf16" &&
+        llvm::is_contained(request.targets, "cpu"))
+      return "compute.dtype is bf16, but the cpu target computes in fp32: "
+             "expected auto or fp32";
     return "";
   }
 

@@ -64,6 +64,21 @@ static FailureOr<Sizes> sizesOf(Check<Op> check, Value keys, Value values,
   return sizesOf(check, keys, tensorOf(values).getDimSize(1), seq);
 }
 
+/// The operands of T beside `of`, and the statistics, have the types of theirs.
+template <typename Op>
+static LogicalResult
+checkElements(Check<Op> check, Value of, StringRef nameOf,
+              ArrayRef<std::pair<Value, StringRef>> values,
+              ArrayRef<std::pair<Value, StringRef>> statistics) {
+  for (auto [value, name] : values)
+    if (failed(check.sameElement(value, name, of, nameOf)))
+      return failure();
+  for (auto [value, name] : statistics)
+    if (failed(check.stats(value, name, of, nameOf)))
+      return failure();
+  return success();
+}
+
 LogicalResult GdnPrepOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
                                           Types &out) {
   Check<GdnPrepOp> check{loc};
@@ -74,13 +89,15 @@ LogicalResult GdnPrepOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   if (failed(sizes) ||
       failed(check.shape(a.getG(), "g", sizes->gates())) || // C3
       failed(check.shape(a.getBeta(), "beta", sizes->gates())) ||
+      failed(checkElements(check, a.getQ(), "q", {},
+                           {{a.getG(), "g"}, {a.getBeta(), "beta"}})) ||
       failed(check.positive(a.getEps(), "eps"))) // C5
     return failure();
   Type stats = statsType(q.getElementType());
   out.append({q, q, tensorOf(sizes->stats(), stats),
               tensorOf(sizes->stats(), stats),
               tensorOf(sizes->gamma(), g.getElementType()),
-              tensorOf(sizes->tile(SeqTable::kChunk), stats)});
+              tensorOf(sizes->tile(SeqTable::kChunk), q.getElementType())});
   return success();
 }
 
@@ -92,12 +109,15 @@ LogicalResult GdnScanOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   if (failed(sizes) ||
       failed(check.shape(a.getBeta(), "beta", sizes->gates())) || // C2
       failed(check.shape(a.getGamma(), "gamma", sizes->gamma())) || // C3
-      failed(check.shape(a.getTinv(), "tinv", sizes->tile(SeqTable::kChunk))))
+      failed(check.shape(a.getTinv(), "tinv", sizes->tile(SeqTable::kChunk))) ||
+      failed(checkElements( // C5
+          check, a.getV(), "v", {{a.getKn(), "kn"}, {a.getTinv(), "tinv"}},
+          {{a.getBeta(), "beta"}, {a.getGamma(), "gamma"}})))
     return failure();
   int64_t valueDim = v.getDimSize(2);
-  Type stats = statsType(v.getElementType());
-  out.append({tensorOf(sizes->states(valueDim), stats),
-              tensorOf(sizes->tile(valueDim), stats)});
+  Type element = v.getElementType();
+  out.append({tensorOf(sizes->states(valueDim), element),
+              tensorOf(sizes->tile(valueDim), element)});
   return success();
 }
 
@@ -112,7 +132,11 @@ LogicalResult GdnOutOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   if (failed(sizes) || // C2, C4
       failed(check.shape(a.getGamma(), "gamma", sizes->gamma())) || // C3
       failed(check.shape(a.getStates(), "states", sizes->states(valueDim))) ||
-      failed(check.shape(a.getVnew(), "vnew", sizes->tile(valueDim))))
+      failed(check.shape(a.getVnew(), "vnew", sizes->tile(valueDim))) ||
+      failed(checkElements( // C5
+          check, a.getQn(), "qn",
+          {{a.getStates(), "states"}, {a.getVnew(), "vnew"}},
+          {{a.getGamma(), "gamma"}})))
     return failure();
   out.push_back(tensorOf({sizes->tokens, sizes->valueHeads, valueDim},
                          q.getElementType()));
@@ -129,12 +153,15 @@ LogicalResult GdnScanBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   if (failed(sizes) || // C2, C3, C5
       failed(check.shape(a.getBeta(), "beta", sizes->gates())) ||
       failed(check.shape(a.getGamma(), "gamma", sizes->gamma())) || // C4
-      failed(check.shape(a.getTinv(), "tinv", sizes->tile(SeqTable::kChunk))))
+      failed(check.shape(a.getTinv(), "tinv", sizes->tile(SeqTable::kChunk))) ||
+      failed(checkElements( // C6
+          check, a.getDO(), "do", {{a.getKn(), "kn"}, {a.getTinv(), "tinv"}},
+          {{a.getBeta(), "beta"}, {a.getGamma(), "gamma"}})))
     return failure();
   int64_t valueDim = d.getDimSize(2);
-  Type stats = statsType(d.getElementType());
-  out.append({tensorOf(sizes->states(valueDim), stats),
-              tensorOf(sizes->tile(valueDim), stats)});
+  Type element = d.getElementType();
+  out.append({tensorOf(sizes->states(valueDim), element),
+              tensorOf(sizes->tile(valueDim), element)});
   return success();
 }
 
@@ -155,7 +182,18 @@ LogicalResult GdnLocalBwdOp::inferReturnTypes(MLIRContext *, Where loc,
       failed(check.shape(a.getStates(), "states", sizes->states(valueDim))) ||
       failed(check.shape(a.getDstates(), "dstates", sizes->states(valueDim))) ||
       failed(check.shape(a.getVnew(), "vnew", sizes->tile(valueDim))) ||
-      failed(check.shape(a.getZ(), "z", sizes->tile(valueDim))))
+      failed(check.shape(a.getZ(), "z", sizes->tile(valueDim))) ||
+      failed(checkElements( // C6
+          check, a.getV(), "v",
+          {{a.getKn(), "kn"},
+           {a.getStates(), "states"},
+           {a.getDstates(), "dstates"},
+           {a.getVnew(), "vnew"},
+           {a.getZ(), "z"}},
+          {{a.getQr(), "qr"},
+           {a.getKr(), "kr"},
+           {a.getBeta(), "beta"},
+           {a.getGamma(), "gamma"}})))
     return failure();
   out.append({a.getQn().getType(), a.getKn().getType(), v,
               tensorOf(sizes->gates(), gamma.getElementType()),

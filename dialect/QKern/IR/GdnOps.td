@@ -11,6 +11,9 @@ include "dialect/QKern/IR/QKernDialect.td"
 //
 // A chunk-major tensor has one tile of 64 rows per chunk and value head. Tiles of chunks that `seq` does not use are
 // never read and need not be written.
+//
+// Element types: T is that of q, k and v; so are qn, kn, tinv, states, dstates, vnew, z and the gradients of q, k, v. Gates,
+// statistics and gamma are f32 (f64 where T is).
 
 def QKern_States : Qwen35_Static<[Qwen35_Float], 4, "static rank-4 tensor">;
 
@@ -26,8 +29,8 @@ def QKern_GdnPrepOp : QKern_MathOp<"gdn_prep"> {
 
     - **Shapes.** `q`, `k`, `qn`, `kn`: `[T,Hk,dk]`; `g`, `beta`: `[T,Hv]`; `qr`, `kr`: `[T,Hk]`; `gamma`: `[Nc,Hv,64]`;
       `tinv`: `[Nc,Hv,64,64]`.
-    - **Rounding.** Computed in f32 (f64 where values are); `qn` and `kn` are rounded once, to the type of `q`.
-    - **Constraints.** (C1) `q` and `k` have one type. (C2) Hk divides Hv. (C3) `g` and `beta` are `[T,Hv]`.
+    - **Rounding.** Computed in f32 (f64 where values are); `qn`, `kn` and `tinv` are rounded once, to the type of `q`.
+    - **Constraints.** (C1) `q` and `k` have one type. (C2) Hk divides Hv. (C3) `g` and `beta` are `[T,Hv]`, in f32.
       (C4) tokens of `seq` agree. (C5) `eps` is greater than zero.
 
     Example:
@@ -55,9 +58,11 @@ def QKern_GdnScanOp : QKern_MathOp<"gdn_scan"> {
 
     - **Shapes.** `kn`: `[T,Hk,dk]`; `v`: `[T,Hv,dv]`; `beta`: `[T,Hv]`; `gamma`: `[Nc,Hv,64]`; `tinv`: `[Nc,Hv,64,64]`;
       `states`: `[Nc,Hv,dk,dv]`; `vnew`: `[Nc,Hv,64,dv]`.
-    - **Rounding.** S is f32 (f64 where values are) for the whole document.
+    - **Rounding.** S is f32 (f64 where values are) for the whole document; `states` and `vnew` are rounded once, to the
+      type of `v`.
     - **Constraints.** (C1) Hk divides Hv. (C2) `v` has the tokens of `kn`, `beta` is `[T,Hv]`. (C3) `gamma` and `tinv`
-      are the tiles of Nc chunks and Hv heads. (C4) tokens of `seq` agree.
+      are the tiles of Nc chunks and Hv heads. (C4) tokens of `seq` agree. (C5) `kn`, `v` and `tinv` have one element type,
+      `beta` and `gamma` are f32.
 
     Example:
     ```mlir
@@ -81,7 +86,7 @@ def QKern_GdnOutOp : QKern_MathOp<"gdn_out"> {
       `o`: `[T,Hv,dv]`.
     - **Rounding.** Computed in f32 (f64 where values are); `o` is rounded once, to the type of `qn`.
     - **Constraints.** (C1) `qn` and `kn` have one type. (C2) Hk divides Hv. (C3) `gamma`, `states` and `vnew` are the
-      tiles of Nc chunks and Hv heads. (C4) tokens of `seq` agree.
+      tiles of Nc chunks and Hv heads. (C4) tokens of `seq` agree. (C5) all but `gamma`, which is f32, have one element type.
 
     Example:
     ```mlir
@@ -108,9 +113,11 @@ def QKern_GdnScanBwdOp : QKern_MathOp<"gdn_scan_bwd"> {
 
     - **Shapes.** `qn`, `kn`: `[T,Hk,dk]`; `do`: `[T,Hv,dv]`; `beta`: `[T,Hv]`; `gamma`: `[Nc,Hv,64]`;
       `tinv`: `[Nc,Hv,64,64]`; `dstates`: `[Nc,Hv,dk,dv]`; `z`: `[Nc,Hv,64,dv]`.
-    - **Rounding.** D+ is f32 (f64 where values are) for the whole document.
+    - **Rounding.** D+ is f32 (f64 where values are) for the whole document; `dstates` and `z` are rounded once, to the type
+      of `do`.
     - **Constraints.** (C1) `qn` and `kn` have one type. (C2) Hk divides Hv. (C3) `do` has the tokens of `kn`, `beta` is
-      `[T,Hv]`. (C4) `gamma` and `tinv` are the tiles of Nc chunks and Hv heads. (C5) tokens of `seq` agree.
+      `[T,Hv]`. (C4) `gamma` and `tinv` are the tiles of Nc chunks and Hv heads. (C5) tokens of `seq` agree. (C6) `beta` and
+      `gamma` are f32, the others have one element type.
 
     Example:
     ```mlir
@@ -146,7 +153,8 @@ def QKern_GdnLocalBwdOp : QKern_MathOp<"gdn_local_bwd"> {
       rounded once, `dg` to the type of `gamma`, the others to that of their operand.
     - **Constraints.** (C1) `qn` and `kn` have one type, `qr` and `kr` are `[T,Hk]`. (C2) Hk divides Hv. (C3) `v` and `do`
       have one type and the tokens of `kn`, `beta` is `[T,Hv]`. (C4) `gamma`, `states`, `dstates`, `vnew` and `z` are the
-      tiles of Nc chunks and Hv heads. (C5) tokens of `seq` agree.
+      tiles of Nc chunks and Hv heads. (C5) tokens of `seq` agree. (C6) `qr`, `kr`, `beta` and `gamma` are f32, the others
+      have one element type.
 
     Example:
     ```mlir

@@ -32,6 +32,8 @@ LogicalResult RopeOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   if (table.getDimSize(0) != x.getDimSize(0) || table.getDimSize(2) != 2) // C1
     return check.fail("table is ", table, " but x has ", x.getDimSize(0),
                       " tokens");
+  if (failed(check.unrounded(a.getTable(), "table")))
+    return failure();
   if (2 * table.getDimSize(1) > x.getDimSize(2)) // C2
     return check.fail("rotates ", 2 * table.getDimSize(1),
                       " dims of heads that have ", x.getDimSize(2));
@@ -50,7 +52,8 @@ LogicalResult AttentionOp::inferReturnTypes(MLIRContext *, Where loc,
                                             Adaptor a, Types &out) {
   Check<AttentionOp> check{loc};
   auto q = tensorOf(a.getQ()), k = tensorOf(a.getK());
-  if (failed(check.sameType(a.getV(), "v", a.getK(), "k"))) // C1
+  if (failed(check.sameType(a.getV(), "v", a.getK(), "k")) || // C1
+      failed(check.sameElement(a.getK(), "k", a.getQ(), "q")))
     return failure();
   if (q.getDimSize(1) % k.getDimSize(1) != 0) // C2
     return check.fail(k.getDimSize(1), " key heads do not divide ",
@@ -80,6 +83,8 @@ LogicalResult AttentionBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   if (failed(check.sameType(a.getDO(), "do", a.getQ(), "q")) ||
       failed(check.sameType(a.getO(), "o", a.getQ(), "q")) ||
       failed(check.sameType(a.getV(), "v", a.getK(), "k")) ||
+      failed(check.sameElement(a.getK(), "k", a.getQ(), "q")) ||
+      failed(check.stats(a.getLse(), "lse", a.getQ(), "q")) ||
       failed(check.shape(a.getLse(), "lse", q.getShape().drop_back())) ||
       failed(check.tokens(q.getDimSize(0), a.getSeq())))
     return failure();
@@ -89,7 +94,8 @@ LogicalResult AttentionBwdOp::inferReturnTypes(MLIRContext *, Where loc,
 
 /// True if `gate` is one value per row of the matrix `x`.
 static bool isRowGate(RankedTensorType x, RankedTensorType gate) {
-  return x.getRank() == 2 && gate.getRank() == 2 && gate.getDimSize(1) == 1 &&
+  return x.getElementType() == gate.getElementType() && x.getRank() == 2 &&
+         gate.getRank() == 2 && gate.getDimSize(1) == 1 &&
          gate.getDimSize(0) == x.getDimSize(0);
 }
 

@@ -31,7 +31,8 @@ def Qwen35_RopeOp : Qwen35_DiffOp<"rope"> {
 
     `inverse` rotates by the negative angle: the VJP of the rotation.
 
-    - **Constraints.** (C1) `table` has one row per token of `x`. (C2) R does not exceed the head size.
+    - **Rounding.** Computed in f32, rounded once, to the type of `x`.
+    - **Constraints.** (C1) `table` has one row per token of `x`, in f32. (C2) R does not exceed the head size.
 
     Example:
     ```mlir
@@ -51,7 +52,8 @@ def Qwen35_AttentionOp : Qwen35_DiffOp<"attention"> {
         (E2)  o[t,h]   = sum_s p[t,h,s] * v[s]
 
     - **Shapes.** `q`, `o`: `[T,Hq,d]`; `k`, `v`: `[T,Hkv,d]`; `lse`: `[T,Hq]` in f32.
-    - **Constraints.** (C1) `k` and `v` have one type. (C2) Hkv divides Hq. (C3) tokens of q, k, v and `seq` agree.
+    - **Constraints.** (C1) `k` and `v` have one type, of the elements of `q`. (C2) Hkv divides Hq. (C3) tokens of q, k, v
+      and `seq` agree.
 
     Example:
     ```mlir
@@ -89,7 +91,7 @@ def Qwen35_MulSigmoidOp : Qwen35_DiffOp<"mul_sigmoid"> {
   let description = [{
     The gate of attention outputs (`gate` shaped like `x`) and of the shared expert (`gate` is `[T,1]`, `x` is `[T,D]`).
 
-    - **Constraints.** (C1) `gate` has the shape of `x`, or is one value per row of a matrix `x`.
+    - **Constraints.** (C1) `gate` has the type of `x`, or is one value per row of a matrix `x`, in its elements.
 
     Example:
     ```mlir

@@ -17,7 +17,8 @@ LogicalResult CausalConvOp::inferReturnTypes(MLIRContext *, Where loc,
   if (w.getDimSize(0) != x.getDimSize(1) || w.getDimSize(1) != 1) // C1
     return check.fail("weight is ", w, ", expected [", x.getDimSize(1),
                       ", 1, taps] for the columns of x");
-  if (failed(check.tokens(x.getDimSize(0), a.getSeq()))) // C2
+  if (failed(check.stats(a.getWeight(), "weight", a.getX(), "x")) || // C1
+      failed(check.tokens(x.getDimSize(0), a.getSeq())))             // C2
     return failure();
   out.push_back(x);
   return success();
@@ -36,6 +37,7 @@ LogicalResult CausalConvBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   Check<CausalConvBwdOp> check{loc};
   auto x = tensorOf(a.getX());
   if (failed(check.sameType(a.getDy(), "dy", a.getX(), "x")) ||
+      failed(check.stats(a.getWeight(), "weight", a.getX(), "x")) ||
       failed(check.tokens(x.getDimSize(0), a.getSeq())))
     return failure();
   if (tensorOf(a.getWeight()).getDimSize(0) != x.getDimSize(1))
@@ -50,10 +52,11 @@ LogicalResult GdnGatesOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   auto x = tensorOf(a.getA());
   if (failed(check.sameType(a.getB(), "b", a.getA(), "a")) || // C1
       failed(check.shape(a.getALog(), "a_log", {x.getDimSize(1)})) || // C2
-      failed(check.shape(a.getDtBias(), "dt_bias", {x.getDimSize(1)})))
+      failed(check.shape(a.getDtBias(), "dt_bias", {x.getDimSize(1)})) ||
+      failed(check.stats(a.getALog(), "a_log", a.getA(), "a")) ||
+      failed(check.stats(a.getDtBias(), "dt_bias", a.getA(), "a")))
     return failure();
-  out.push_back(tensorOf(x.getShape(), statsType(x.getElementType())));
-  out.push_back(x);
+  out.append(2, x.clone(statsType(x.getElementType())));
   return success();
 }
 
@@ -76,7 +79,11 @@ LogicalResult GdnGatesBwdOp::inferReturnTypes(MLIRContext *, Where loc,
       failed(check.shape(a.getDg(), "dg", x.getShape())) ||
       failed(check.shape(a.getDbeta(), "dbeta", x.getShape())) ||
       failed(check.shape(a.getALog(), "a_log", {x.getDimSize(1)})) ||
-      failed(check.shape(a.getDtBias(), "dt_bias", {x.getDimSize(1)})))
+      failed(check.shape(a.getDtBias(), "dt_bias", {x.getDimSize(1)})) ||
+      failed(check.stats(a.getDg(), "dg", a.getA(), "a")) ||
+      failed(check.stats(a.getDbeta(), "dbeta", a.getA(), "a")) ||
+      failed(check.stats(a.getALog(), "a_log", a.getA(), "a")) ||
+      failed(check.stats(a.getDtBias(), "dt_bias", a.getA(), "a")))
     return failure();
   out.append({x, x, a.getALog().getType(), a.getDtBias().getType()});
   return success();
@@ -86,7 +93,8 @@ LogicalResult GatedDeltaRuleOp::inferReturnTypes(MLIRContext *, Where loc,
                                                  Adaptor a, Types &out) {
   Check<GatedDeltaRuleOp> check{loc};
   auto q = tensorOf(a.getQ()), v = tensorOf(a.getV());
-  if (failed(check.sameType(a.getK(), "k", a.getQ(), "q"))) // C1
+  if (failed(check.sameType(a.getK(), "k", a.getQ(), "q")) || // C1
+      failed(check.sameElement(a.getV(), "v", a.getQ(), "q")))
     return failure();
   if (v.getDimSize(1) % q.getDimSize(1) != 0) // C2
     return check.fail(q.getDimSize(1), " key heads do not divide ",
@@ -97,6 +105,8 @@ LogicalResult GatedDeltaRuleOp::inferReturnTypes(MLIRContext *, Where loc,
   SmallVector<int64_t> gates = {v.getDimSize(0), v.getDimSize(1)};
   if (failed(check.shape(a.getG(), "g", gates)) || // C3
       failed(check.shape(a.getBeta(), "beta", gates)) ||
+      failed(check.stats(a.getG(), "g", a.getQ(), "q")) ||
+      failed(check.stats(a.getBeta(), "beta", a.getQ(), "q")) ||
       failed(check.tokens(q.getDimSize(0), a.getSeq())) || // C4
       failed(check.positive(a.getEps(), "eps")))
     return failure();
@@ -121,8 +131,11 @@ LogicalResult GatedDeltaRuleBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   SmallVector<int64_t> gates = {v.getDimSize(0), v.getDimSize(1)};
   if (failed(check.sameType(a.getDO(), "do", a.getV(), "v")) ||
       failed(check.sameType(a.getK(), "k", a.getQ(), "q")) ||
+      failed(check.sameElement(a.getV(), "v", a.getQ(), "q")) ||
       failed(check.shape(a.getG(), "g", gates)) ||
       failed(check.shape(a.getBeta(), "beta", gates)) ||
+      failed(check.stats(a.getG(), "g", a.getQ(), "q")) ||
+      failed(check.stats(a.getBeta(), "beta", a.getQ(), "q")) ||
       failed(check.tokens(v.getDimSize(0), a.getSeq())))
     return failure();
   out.append({a.getQ().getType(), a.getK().getType(), v, a.getG().getType(),

@@ -7,7 +7,8 @@ def Qwen35_CausalConvOp : Qwen35_DiffOp<"causal_conv"> {
         (E2)  y[t,c] = silu(p[t,c])
 
     - **Shapes.** `x`, `y`: `[T,C]`; `weight`: `[C,1,W]` as checkpoints store it; the last tap is the current token.
-    - **Constraints.** (C1) `weight` is `[C,1,W]` for the C columns of `x`. (C2) tokens of `x` and `seq` agree.
+    - **Rounding.** Computed in f32, rounded once, to the type of `x`.
+    - **Constraints.** (C1) `weight` is `[C,1,W]` for the C columns of `x`, in f32. (C2) tokens of `x` and `seq` agree.
 
     Example:
     ```mlir
@@ -45,7 +46,8 @@ def Qwen35_GdnGatesOp : Qwen35_DiffOp<"gdn_gates"> {
     softplus is linear above 20.
 
     - **Shapes.** `a`, `b`, `g`, `beta`: `[T,Hv]`; `a_log`, `dt_bias`: `[Hv]`.
-    - **Constraints.** (C1) `a` and `b` have one type. (C2) `a_log` and `dt_bias` have Hv elements.
+    - **Rounding.** `g` and `beta` are f32.
+    - **Constraints.** (C1) `a` and `b` have one type. (C2) `a_log` and `dt_bias` have Hv elements, in f32.
 
     Example:
     ```mlir
@@ -85,8 +87,9 @@ def Qwen35_GatedDeltaRuleOp : Qwen35_DiffOp<"gated_delta_rule"> {
         (E4)  o_t = S^T (scale q_t)
 
     - **Shapes.** `q`, `k`: `[T,Hk,dk]`; `v`, `o`: `[T,Hv,dv]`; `g`, `beta`: `[T,Hv]`.
-    - **Constraints.** (C1) `q` and `k` have one type. (C2) Hk divides Hv. (C3) `g` and `beta` are `[T,Hv]`.
-      (C4) tokens of `seq` agree.
+    - **Rounding.** S is f32; `o` is rounded once, to the type of `v`.
+    - **Constraints.** (C1) `q` and `k` have one type, of the elements of `v`. (C2) Hk divides Hv. (C3) `g` and `beta` are
+      `[T,Hv]`, in f32. (C4) tokens of `seq` agree.
     - **Source.** arXiv:2412.06464.
 
     Example:

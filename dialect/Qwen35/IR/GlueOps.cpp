@@ -17,15 +17,32 @@ LogicalResult LinearOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
     return Check<LinearOp>{loc}.fail("x has ", x.getDimSize(1),
                                      " columns but weight has ",
                                      w.getDimSize(1));
-  out.push_back(
-      tensorOf({x.getDimSize(0), w.getDimSize(0)}, x.getElementType()));
+  Check<LinearOp> check{loc};
+  if (failed(check.sameElement(a.getWeight(), "weight", a.getX(), "x"))) // C2
+    return failure();
+  auto element = check.productType(x.getElementType(), a.getOutTypeAttr());
+  if (failed(element)) // C3
+    return failure();
+  out.push_back(tensorOf({x.getDimSize(0), w.getDimSize(0)}, *element));
   return success();
+}
+
+/// `value` in the elements of `like`.
+static Value castTo(OpBuilder &b, Location loc, Value value, Value like) {
+  auto type = tensorOf(value).clone(tensorOf(like).getElementType());
+  return type == value.getType() ? value : CastOp::create(b, loc, type, value);
 }
 
 LogicalResult LinearOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
                                  SmallVectorImpl<Value> &gradients) {
-  Value dx = MatmulOp::create(b, getLoc(), dy[0], getWeight(), false, false);
-  Value dw = MatmulOp::create(b, getLoc(), dy[0], getX(), true, false);
+  Type element = tensorOf(getX()).getElementType(), wide = statsType(element);
+  Value dyNarrow = castTo(b, getLoc(), dy[0], getX());
+  Value dx = MatmulOp::create(b, getLoc(), dyNarrow, getWeight(), false, false,
+                              TypeAttr());
+  // No attribute where it says nothing new: equal ops must be equal.
+  Value dw = MatmulOp::create(b, getLoc(), dyNarrow, getX(), true, false,
+                              element == wide ? TypeAttr()
+                                              : TypeAttr::get(wide));
   gradients.assign({dx, dw});
   return success();
 }
@@ -42,9 +59,14 @@ LogicalResult MatmulOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   if (inner != rhsInner) // C1
     return Check<MatmulOp>{loc}.fail("inner dimensions are ", inner, " and ",
                                      rhsInner);
-  out.push_back(
-      tensorOf({lhs.getDimSize(ta ? 1 : 0), rhs.getDimSize(tb ? 0 : 1)},
-               lhs.getElementType()));
+  Check<MatmulOp> check{loc};
+  if (failed(check.sameElement(a.getB(), "b", a.getA(), "a"))) // C2
+    return failure();
+  auto element = check.productType(lhs.getElementType(), a.getOutTypeAttr());
+  if (failed(element)) // C3
+    return failure();
+  out.push_back(tensorOf(
+      {lhs.getDimSize(ta ? 1 : 0), rhs.getDimSize(tb ? 0 : 1)}, *element));
   return success();
 }
 
@@ -104,8 +126,10 @@ OpFoldResult ScaleOp::fold(FoldAdaptor) {
   return getFactor().isExactlyValue(1.0) ? getX() : Value();
 }
 
-LogicalResult MulScalarOp::inferReturnTypes(MLIRContext *, Where, Adaptor a,
+LogicalResult MulScalarOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
                                             Types &out) {
+  if (failed(Check<MulScalarOp>{loc}.stats(a.getS(), "s", a.getX(), "x"))) // C1
+    return failure();
   out.push_back(a.getX().getType());
   return success();
 }
@@ -142,6 +166,16 @@ OpFoldResult ReshapeOp::fold(FoldAdaptor) {
 LogicalResult ReshapeOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
                                   SmallVectorImpl<Value> &gradients) {
   gradients.assign({ReshapeOp::create(b, getLoc(), getX().getType(), dy[0])});
+  return success();
+}
+
+OpFoldResult CastOp::fold(FoldAdaptor) {
+  return getX().getType() == getY().getType() ? getX() : Value();
+}
+
+LogicalResult CastOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
+                               SmallVectorImpl<Value> &gradients) {
+  gradients.assign({castTo(b, getLoc(), dy[0], getX())});
   return success();
 }
 

@@ -21,15 +21,18 @@ def Qwen35_LinearOp : Qwen35_DiffOp<"linear"> {
   let summary = "Linear layer without bias: y = x weight^T";
   let description = [{
     - **Shapes.** `x`: `[T,K]`; `weight`: `[N,K]` as checkpoints store it; `y`: `[T,N]`.
-    - **Rounding.** Accumulated in f32, rounded once.
-    - **Constraints.** (C1) `x` and `weight` have as many columns.
+    - **Rounding.** Accumulated in f32, rounded once, to the type of `x` or to `out_type`. The weight's gradient is f32 as
+      accumulated; the others are products in the type of `x`, to which a wider cotangent is rounded first.
+    - **Constraints.** (C1) `x` and `weight` have as many columns and (C2) one element type. (C3) `out_type` is that type, or
+      f32.
 
     Example:
     ```mlir
     %y = qwen35.linear %x, %w : tensor<64x32xf32>, tensor<96x32xf32>
+    %logits = qwen35.linear %h, %gate <{out_type = f32}> : tensor<64x32xbf16>, tensor<8x32xbf16>
     ```
   }];
-  let arguments = (ins Qwen35_Matrix:$x, Qwen35_Matrix:$weight);
+  let arguments = (ins Qwen35_Matrix:$x, Qwen35_Matrix:$weight, OptionalAttr<TypeAttr>:$out_type);
   let results = (outs Qwen35_Matrix:$y);
 }
 
@@ -38,15 +41,17 @@ def Qwen35_MatmulOp : Qwen35_Op<"matmul"> {
   let description = [{
     result = op(a) op(b), where op transposes if asked: the two products of a linear layer's VJP.
 
-    - **Constraints.** (C1) the inner dimensions agree.
+    - **Rounding.** Accumulated in f32, rounded once, to the type of `a` or to `out_type`.
+    - **Constraints.** (C1) the inner dimensions agree. (C2) `a` and `b` have one element type. (C3) `out_type` is that type,
+      or f32.
 
     Example:
     ```mlir
-    %dw = qwen35.matmul %dy, %x <{transpose_a = true}> : tensor<64x96xf32>, tensor<64x32xf32>
+    %dw = qwen35.matmul %dy, %x <{out_type = f32, transpose_a = true}> : tensor<64x96xbf16>, tensor<64x32xbf16>
     ```
   }];
   let arguments = (ins Qwen35_Matrix:$a, Qwen35_Matrix:$b, DefaultValuedAttr<BoolAttr, "false">:$transpose_a,
-                       DefaultValuedAttr<BoolAttr, "false">:$transpose_b);
+                       DefaultValuedAttr<BoolAttr, "false">:$transpose_b, OptionalAttr<TypeAttr>:$out_type);
   let results = (outs Qwen35_Matrix:$result);
 }
 
@@ -110,6 +115,8 @@ def Qwen35_MulScalarOp : Qwen35_DiffOp<"mul_scalar"> {
   let description = [{
     The scalar is an input of the step and carries no gradient.
 
+    - **Constraints.** (C1) `s` is a statistic: f32 where `x` is bf16 or f32.
+
     Example:
     ```mlir
     %y = qwen35.mul_scalar %x, %s : tensor<64x32xf32>, tensor<f32>
@@ -133,6 +140,25 @@ def Qwen35_ReshapeOp : Op<Qwen35_Dialect, "reshape", [Pure, DeclareOpInterfaceMe
   let results = (outs Qwen35_Tensor:$y);
   let assemblyFormat = "$x attr-dict `:` type($x) `to` type($y)";
   let hasVerifier = 1;
+  let hasFolder = 1;
+}
+
+def Qwen35_CastOp : Op<Qwen35_Dialect, "cast", [Pure, SameOperandsAndResultShape,
+                                                DeclareOpInterfaceMethods<Qwen35_DifferentiableOp>]> {
+  let summary = "The same values in another element type";
+  let description = [{
+    - **Rounding.** To nearest even. A cotangent that has the type of `x` already passes through: the gradient of a parameter
+      is not rounded to the type in which it was multiplied.
+    - **Constraints.** (C1) `x` and the result have one shape.
+
+    Example:
+    ```mlir
+    %w16 = qwen35.cast %w : tensor<96x32xf32> to tensor<96x32xbf16>
+    ```
+  }];
+  let arguments = (ins Qwen35_Tensor:$x);
+  let results = (outs Qwen35_Tensor:$y);
+  let assemblyFormat = "$x attr-dict `:` type($x) `to` type($y)";
   let hasFolder = 1;
 }
 

@@ -15,7 +15,8 @@ inline mlir::RankedTensorType tensorOf(llvm::ArrayRef<int64_t> shape,
   return mlir::RankedTensorType::get(shape, element);
 }
 
-/// The element type of statistics (rstd, lse): f32, or f64 where values are.
+/// The element type of statistics (rstd, lse), of small parameters and of the
+/// gradients of parameters: f32, or f64 where values are.
 inline mlir::Type statsType(mlir::Type element) {
   return element.isF64() ? element
                          : mlir::Float32Type::get(element.getContext());
@@ -39,6 +40,50 @@ struct Check {
       return mlir::success();
     return fail(nameA, " is ", a.getType(), " but ", nameB, " is ",
                 b.getType());
+  }
+
+  /// `value` has elements of `expected`, as `of` demands.
+  mlir::LogicalResult element(mlir::Value value, llvm::StringRef name,
+                              mlir::Type expected, mlir::Value of,
+                              llvm::StringRef nameOf) const {
+    if (tensorOf(value).getElementType() == expected)
+      return mlir::success();
+    return fail(name, " is ", value.getType(), ", expected elements of ",
+                expected, " where ", nameOf, " is ", of.getType());
+  }
+
+  mlir::LogicalResult sameElement(mlir::Value value, llvm::StringRef name,
+                                  mlir::Value of,
+                                  llvm::StringRef nameOf) const {
+    return element(value, name, tensorOf(of).getElementType(), of, nameOf);
+  }
+
+  /// `value` has the element type of the statistics of `of`.
+  mlir::LogicalResult stats(mlir::Value value, llvm::StringRef name,
+                            mlir::Value of, llvm::StringRef nameOf) const {
+    return element(value, name, statsType(tensorOf(of).getElementType()), of,
+                   nameOf);
+  }
+
+  /// `value` is a statistic or gradient itself: it is never rounded to bf16.
+  mlir::LogicalResult unrounded(mlir::Value value,
+                                llvm::StringRef name) const {
+    if (!tensorOf(value).getElementType().isBF16())
+      return mlir::success();
+    return fail(name, " is ", value.getType(), ", expected elements of f32");
+  }
+
+  /// The element type of a product of operands of `element`: theirs, or the
+  /// one that `outType` asks for.
+  mlir::FailureOr<mlir::Type> productType(mlir::Type element,
+                                          mlir::TypeAttr outType) const {
+    if (!outType || outType.getValue() == element)
+      return element;
+    if (outType.getValue() == statsType(element))
+      return outType.getValue();
+    return fail("out_type is ", outType.getValue(),
+                " for a product of operands of ", element, ", expected ",
+                statsType(element), element.isBF16() ? " or bf16" : "");
   }
 
   mlir::LogicalResult shape(mlir::Value value, llvm::StringRef name,

@@ -12,18 +12,21 @@ using Where = std::optional<Location>;
 
 template <typename Op>
 static LogicalResult checkLoss(Check<Op> check, Value h, Value weight,
-                               Value labels) {
+                               Value labels, Value invCount) {
   auto rows = tensorOf(h), w = tensorOf(weight);
   if (w.getDimSize(1) != rows.getDimSize(1)) // C1
     return check.fail("weight is ", w, " but the rows of h have ",
                       rows.getDimSize(1), " columns");
+  if (failed(check.sameElement(weight, "weight", h, "h")) ||
+      failed(check.stats(invCount, "inv_count", h, "h"))) // C3
+    return failure();
   return check.shape(labels, "labels", {rows.getDimSize(0)}); // C2
 }
 
 LogicalResult LmLossOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
                                          Types &out) {
   if (failed(checkLoss(Check<LmLossOp>{loc}, a.getH(), a.getWeight(),
-                       a.getLabels())))
+                       a.getLabels(), a.getInvCount())))
     return failure();
   out.push_back(a.getInvCount().getType());
   return success();
@@ -44,10 +47,11 @@ LogicalResult LmLossOp::buildVjp(OpBuilder &b, ArrayRef<Value> dy,
 LogicalResult LmLossGradOp::inferReturnTypes(MLIRContext *, Where loc,
                                              Adaptor a, Types &out) {
   if (failed(checkLoss(Check<LmLossGradOp>{loc}, a.getH(), a.getWeight(),
-                       a.getLabels())))
+                       a.getLabels(), a.getInvCount())))
     return failure();
+  auto weight = tensorOf(a.getWeight());
   out.append({a.getInvCount().getType(), a.getH().getType(),
-              a.getWeight().getType()});
+              weight.clone(statsType(weight.getElementType()))});
   return success();
 }
 
@@ -78,7 +82,8 @@ LogicalResult EmbedBwdOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   int64_t vocab = a.getVocab();
   if (vocab <= 0)
     return check.fail("vocab must be positive, got ", vocab);
-  out.push_back(tensorOf({vocab, dy.getDimSize(1)}, dy.getElementType()));
+  out.push_back(tensorOf({vocab, dy.getDimSize(1)},
+                         statsType(dy.getElementType())));
   return success();
 }
 

@@ -11,7 +11,9 @@ def Qwen35_LmLossOp : Qwen35_DiffOp<"lm_loss"> {
     of targets of the whole step, so the losses of its microbatches add up.
 
     - **Shapes.** `h`: `[T,D]`; `weight`: `[V,D]`; `labels`: `[T]` i32; `inv_count`, `loss`: scalars.
-    - **Constraints.** (C1) `weight` has the columns of `h`. (C2) one label per token.
+    - **Rounding.** Logits and loss are f32 and never rounded further.
+    - **Constraints.** (C1) `weight` has the columns and element type of `h`. (C2) one label per token. (C3) `inv_count` is
+      f32.
 
     Example:
     ```mlir
@@ -30,6 +32,8 @@ def Qwen35_LmLossGradOp : Qwen35_Op<"lm_loss_grad"> {
 
         (E1)  dlogits = (softmax(logits) - onehot(label)) * inv_count, 0 for label -100
         (E2)  dh = dlogits weight        (E3)  dweight = dlogits^T h
+
+    - **Rounding.** `dlogits` and `dh` are rounded to the type of `h`; `dweight` is f32 as accumulated.
 
     Example:
     ```mlir
@@ -61,6 +65,8 @@ def Qwen35_EmbedBwdOp : Qwen35_Op<"embed_bwd"> {
   let summary = "Gradient of embed: rows summed by id, in token order";
   let description = [{
         (E1)  dtable[i] = sum over t with ids[t] = i of dy[t];  0 for ids that do not occur
+
+    - **Rounding.** Summed in f32; `dtable` is f32.
 
     Example:
     ```mlir

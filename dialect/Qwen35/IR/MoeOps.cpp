@@ -18,6 +18,8 @@ LogicalResult RouterOp::inferReturnTypes(MLIRContext *context, Where loc,
   if (k < 1 || k > logits.getDimSize(1)) // C1
     return check.fail("top_k must be in [1, ", logits.getDimSize(1), "], got ",
                       k);
+  if (failed(check.unrounded(a.getLogits(), "logits"))) // C2
+    return failure();
   int64_t tokens = logits.getDimSize(0);
   Type element = statsType(logits.getElementType());
   out.append({tensorOf({tokens, k}, element),
@@ -46,7 +48,8 @@ LogicalResult RouterBwdOp::inferReturnTypes(MLIRContext *, Where loc,
                                             Adaptor a, Types &out) {
   Check<RouterBwdOp> check{loc};
   auto w = tensorOf(a.getWeights());
-  if (failed(check.sameType(a.getDweights(), "dweights", a.getWeights(),
+  if (failed(check.unrounded(a.getWeights(), "weights")) ||
+      failed(check.sameType(a.getDweights(), "dweights", a.getWeights(),
                             "weights")) ||
       failed(check.shape(a.getIdx(), "idx", w.getShape())))
     return failure();
@@ -60,8 +63,9 @@ LogicalResult RouterBwdOp::inferReturnTypes(MLIRContext *, Where loc,
 
 LogicalResult SoftmaxBwdOp::inferReturnTypes(MLIRContext *, Where loc,
                                              Adaptor a, Types &out) {
-  if (failed(Check<SoftmaxBwdOp>{loc}.sameType(a.getDprobs(), "dprobs",
-                                               a.getProbs(), "probs")))
+  Check<SoftmaxBwdOp> check{loc};
+  if (failed(check.unrounded(a.getProbs(), "probs")) ||
+      failed(check.sameType(a.getDprobs(), "dprobs", a.getProbs(), "probs")))
     return failure();
   out.push_back(a.getProbs().getType());
   return success();
@@ -76,6 +80,8 @@ static LogicalResult checkAux(Check<Op> check, ValueRange probs, ValueRange idx,
   if (probs.empty() || probs.size() != idx.size()) // C2
     return check.fail("has ", probs.size(), " probs and ", idx.size(),
                       " idx, expected as many of both and at least one");
+  if (failed(check.unrounded(probs.front(), "probs")))
+    return failure();
   for (Value p : probs)
     if (failed(check.sameType(p, "probs", probs.front(), "the first probs")))
       return failure();
@@ -124,6 +130,10 @@ static LogicalResult checkExperts(Check<Op> check, Value x, Value weights,
   if (gu.getDimSize(1) % 2 != 0 || gu.getDimSize(2) != rows.getDimSize(1))
     return check.fail("w_gate_up is ", gu, ", expected [experts, 2 * width, ",
                       rows.getDimSize(1), "]");
+  if (failed(check.sameElement(gateUp, "w_gate_up", x, "x")) || // C2
+      failed(check.sameElement(down, "w_down", x, "x")) ||
+      failed(check.stats(weights, "weights", x, "x"))) // C3
+    return failure();
   return check.shape(down, "w_down", // C2
                      {gu.getDimSize(0), rows.getDimSize(1),
                       gu.getDimSize(1) / 2});
@@ -155,8 +165,12 @@ LogicalResult MoeExpertsBwdOp::inferReturnTypes(MLIRContext *, Where loc,
       failed(checkExperts(check, a.getX(), a.getWeights(), a.getIdx(),
                           a.getWGateUp(), a.getWDown())))
     return failure();
+  auto gradientOf = [](Value weight) {
+    auto type = tensorOf(weight);
+    return type.clone(statsType(type.getElementType()));
+  };
   out.append({a.getX().getType(), a.getWeights().getType(),
-              a.getWGateUp().getType(), a.getWDown().getType()});
+              gradientOf(a.getWGateUp()), gradientOf(a.getWDown())});
   return success();
 }
 

@@ -8,7 +8,8 @@ def Qwen35_RouterOp : Qwen35_DiffOp<"router"> {
         (E3)  weights[t,j] = probs[t,idx[t,j]] / sum_j probs[t,idx[t,j]]
 
     - **Shapes.** `logits`, `probs`: `[T,E]`; `weights`: `[T,K]`; `idx`: `[T,K]` i32.
-    - **Constraints.** (C1) 1 <= top_k <= E.
+    - **Constraints.** (C1) 1 <= top_k <= E. (C2) `logits` are not rounded to bf16: a tie that rounding makes would choose
+      another expert.
 
     Example:
     ```mlir
@@ -103,7 +104,8 @@ def Qwen35_MoeExpertsOp : Qwen35_DiffOp<"moe_experts"> {
         (E2)  y[t]   = sum_j w_down[e] h[t,j]         in slot order
 
     - **Shapes.** `x`, `y`: `[T,D]`; `weights`, `idx`: `[T,K]`; `w_gate_up`: `[E,2I,D]`; `w_down`: `[E,D,I]`.
-    - **Constraints.** (C1) `weights` and `idx` are `[T,K]`. (C2) `w_gate_up` is `[E,2I,D]`, `w_down` `[E,D,I]`.
+    - **Constraints.** (C1) `weights` and `idx` are `[T,K]`. (C2) `w_gate_up` is `[E,2I,D]`, `w_down` `[E,D,I]`, both in the
+      element type of `x`. (C3) `weights` are f32.
 
     Example:
     ```mlir
@@ -120,6 +122,8 @@ def Qwen35_MoeExpertsBwdOp : Qwen35_Op<"moe_experts_bwd"> {
   let description = [{
     dweights[t,j] = silu(gate) * up . (w_down[e]^T dy_t), from the recomputed activation; experts without tokens get a
     gradient of exactly 0.
+
+    - **Rounding.** `dx` is rounded to the type of `x`; the gradients of weights and routing are f32.
 
     Example:
     ```mlir

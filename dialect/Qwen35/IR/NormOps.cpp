@@ -21,7 +21,8 @@ LogicalResult RmsNormOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   if (weights != columns) // C1
     return check.fail("weight has ", weights,
                       " elements but the rows of x have ", columns);
-  if (failed(check.positive(a.getEps(), "eps"))) // C2
+  if (failed(check.stats(a.getWeight(), "weight", a.getX(), "x")) || // C1
+      failed(check.positive(a.getEps(), "eps")))                     // C2
     return failure();
   out.push_back(x);
   out.push_back(
@@ -46,7 +47,9 @@ LogicalResult RmsNormBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   if (x.getRank() == 0 || tensorOf(a.getWeight()).getDimSize(0) !=
                               x.getShape().back()) // C2
     return check.fail("weight is ", a.getWeight().getType(), " but x is ", x);
-  if (failed(check.shape(a.getRstd(), "rstd", x.getShape().drop_back())))
+  if (failed(check.shape(a.getRstd(), "rstd", x.getShape().drop_back())) ||
+      failed(check.stats(a.getWeight(), "weight", a.getX(), "x")) || // C3
+      failed(check.stats(a.getRstd(), "rstd", a.getX(), "x")))
     return failure();
   out.push_back(x);
   out.push_back(a.getWeight().getType());
@@ -64,7 +67,8 @@ LogicalResult GatedRmsNormOp::inferReturnTypes(MLIRContext *, Where loc,
   if (weights != columns) // C2
     return check.fail("weight has ", weights,
                       " elements but the head rows of o have ", columns);
-  if (failed(check.positive(a.getEps(), "eps"))) // C3
+  if (failed(check.stats(a.getWeight(), "weight", a.getO(), "o")) || // C2
+      failed(check.positive(a.getEps(), "eps")))                     // C3
     return failure();
   out.push_back(o);
   out.push_back(
@@ -89,7 +93,9 @@ LogicalResult GatedRmsNormBwdOp::inferReturnTypes(MLIRContext *, Where loc,
     return failure();
   if (tensorOf(a.getWeight()).getDimSize(0) != o.getShape().back()) // C2
     return check.fail("weight is ", a.getWeight().getType(), " but o is ", o);
-  if (failed(check.shape(a.getRstd(), "rstd", o.getShape().drop_back())))
+  if (failed(check.shape(a.getRstd(), "rstd", o.getShape().drop_back())) ||
+      failed(check.stats(a.getWeight(), "weight", a.getO(), "o")) || // C3
+      failed(check.stats(a.getRstd(), "rstd", a.getO(), "o")))
     return failure();
   out.append({o, o, a.getWeight().getType()});
   return success();

@@ -10,7 +10,7 @@ def Qwen35_RmsNormOp : Qwen35_DiffOp<"rms_norm"> {
 
     - **Shapes.** `x`, `y`: `[..., D]`; `weight`: `[D]`; `rstd`: `[...]`, r in f32.
     - **Rounding.** Computed in f32; `y` is rounded once, to the type of `x`.
-    - **Constraints.** (C1) `weight` has one element per column of `x`. (C2) `eps` is greater than zero.
+    - **Constraints.** (C1) `weight` has one element per column of `x`, in f32. (C2) `eps` is greater than zero.
     - **Source.** arXiv:1910.07467. Qwen3.5 stores weights around zero, so its norms have `offset` 1.
 
     Example:
@@ -30,7 +30,8 @@ def Qwen35_RmsNormBwdOp : Qwen35_Op<"rms_norm_bwd"> {
         (E1)  dx = rstd * (u - xh * mean(u * xh))
         (E2)  dweight[d] = sum_t dy[t,d] * xh[t,d]
 
-    - **Constraints.** (C1) `dy` has the type of `x`. (C2) `weight` has one element per column.
+    - **Constraints.** (C1) `dy` has the type of `x`. (C2) `weight` has one element per column. (C3) `weight` and `rstd` are
+      f32.
 
     Example:
     ```mlir
@@ -51,7 +52,7 @@ def Qwen35_GatedRmsNormOp : Qwen35_DiffOp<"gated_rms_norm"> {
 
     - **Shapes.** `o`, `z`, `y`: `[T,H,d]`; `weight`: `[d]`, shared by the heads; `rstd`: `[T,H]` in f32.
     - **Rounding.** Computed in f32; `y` is rounded once (the reference rounds o*r as well, MODEL.md 2.3).
-    - **Constraints.** (C1) `z` has the type of `o`. (C2) `weight` has d elements. (C3) `eps` is greater than zero.
+    - **Constraints.** (C1) `z` has the type of `o`. (C2) `weight` has d elements, in f32. (C3) `eps` is greater than zero.
 
     Example:
     ```mlir
@@ -71,7 +72,7 @@ def Qwen35_GatedRmsNormBwdOp : Qwen35_Op<"gated_rms_norm_bwd"> {
         (E2)  dz = dy * n * weight * silu'(z)
         (E3)  dweight = sum over tokens and heads of dy * n * s
 
-    - **Constraints.** (C1) `dy`, `o` and `z` have one type. (C2) `weight` has d elements.
+    - **Constraints.** (C1) `dy`, `o` and `z` have one type. (C2) `weight` has d elements. (C3) `weight` and `rstd` are f32.
 
     Example:
     ```mlir

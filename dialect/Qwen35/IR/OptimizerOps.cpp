@@ -10,8 +10,10 @@ namespace qwen35 {
 using Types = SmallVectorImpl<Type>;
 using Where = std::optional<Location>;
 
-LogicalResult NormSqOp::inferReturnTypes(MLIRContext *, Where, Adaptor a,
+LogicalResult NormSqOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
                                          Types &out) {
+  if (failed(Check<NormSqOp>{loc}.unrounded(a.getX(), "x"))) // C1
+    return failure();
   out.push_back(a.getAcc().getType());
   return success();
 }

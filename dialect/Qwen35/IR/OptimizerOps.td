@@ -9,6 +9,8 @@ def Qwen35_NormSqOp : Qwen35_Op<"norm_sq"> {
 
     A chain of these over the gradients gives the global norm.
 
+    - **Constraints.** (C1) `x` is a gradient of a parameter, which is never bf16.
+
     Example:
     ```mlir
     %n = qwen35.norm_sq %g, %acc : tensor<64x32xf32>, tensor<f64>

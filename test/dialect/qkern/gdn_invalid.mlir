@@ -469,3 +469,58 @@ func.func @gdn_local_bwd_c5(%qn: tensor<64x2x16xf32>, %kn: tensor<64x2x16xf32>, 
         tensor<4x4x64x8xf32>, tensor<4x4x64x8xf32>, !qwen35.seq<32, 3>
   return
 }
+
+// -----
+
+func.func @prep_c3_type(%q: tensor<64x2x16xbf16>, %g: tensor<64x4xbf16>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{g is 'tensor<64x4xbf16>', expected elements of 'f32' where q is 'tensor<64x2x16xbf16>'}}
+  %0:6 = qkern.gdn_prep %q, %q, %g, %g, %seq <{eps = 0.5}>
+      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4xbf16>, tensor<64x4xbf16>, !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @scan_c5(%kn: tensor<64x2x16xbf16>, %v: tensor<64x4x16xbf16>, %beta: tensor<64x4xf32>, %gamma: tensor<4x4x64xf32>,
+                   %tinv: tensor<4x4x64x64xf32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{tinv is 'tensor<4x4x64x64xf32>', expected elements of 'bf16' where v is 'tensor<64x4x16xbf16>'}}
+  %0:2 = qkern.gdn_scan %kn, %v, %beta, %gamma, %tinv, %seq
+      : tensor<64x2x16xbf16>, tensor<64x4x16xbf16>, tensor<64x4xf32>, tensor<4x4x64xf32>, tensor<4x4x64x64xf32>,
+        !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @out_c5(%qn: tensor<64x2x16xbf16>, %gamma: tensor<4x4x64xf32>, %states: tensor<4x4x16x16xf32>,
+                  %vnew: tensor<4x4x64x16xbf16>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{states is 'tensor<4x4x16x16xf32>', expected elements of 'bf16' where qn is 'tensor<64x2x16xbf16>'}}
+  %o = qkern.gdn_out %qn, %qn, %gamma, %states, %vnew, %seq <{scale = 0.5}>
+      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<4x4x64xf32>, tensor<4x4x16x16xf32>, tensor<4x4x64x16xbf16>,
+        !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @scan_bwd_c6(%qn: tensor<64x2x16xbf16>, %do: tensor<64x4x16xbf16>, %beta: tensor<64x4xf32>, %gamma: tensor<4x4x64xbf16>,
+                       %tinv: tensor<4x4x64x64xbf16>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{gamma is 'tensor<4x4x64xbf16>', expected elements of 'f32' where do is 'tensor<64x4x16xbf16>'}}
+  %0:2 = qkern.gdn_scan_bwd %qn, %qn, %do, %beta, %gamma, %tinv, %seq <{scale = 0.5}>
+      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4x16xbf16>, tensor<64x4xf32>, tensor<4x4x64xbf16>,
+        tensor<4x4x64x64xbf16>, !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @local_bwd_c6(%qn: tensor<64x2x16xbf16>, %qr: tensor<64x2xf32>, %v: tensor<64x4x16xbf16>, %beta: tensor<64x4xf32>,
+                        %gamma: tensor<4x4x64xf32>, %s: tensor<4x4x16x16xbf16>, %t: tensor<4x4x64x16xbf16>,
+                        %z: tensor<4x4x64x16xf32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{z is 'tensor<4x4x64x16xf32>', expected elements of 'bf16' where v is 'tensor<64x4x16xbf16>'}}
+  %0:5 = qkern.gdn_local_bwd %qn, %qn, %qr, %qr, %v, %v, %beta, %gamma, %s, %s, %t, %z, %seq <{scale = 0.5}>
+      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x2xf32>, tensor<64x2xf32>, tensor<64x4x16xbf16>,
+        tensor<64x4x16xbf16>, tensor<64x4xf32>, tensor<4x4x64xf32>, tensor<4x4x16x16xbf16>, tensor<4x4x16x16xbf16>,
+        tensor<4x4x64x16xbf16>, tensor<4x4x64x16xf32>, !qwen35.seq<64, 3>
+  return
+}

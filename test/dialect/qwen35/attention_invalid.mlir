@@ -91,3 +91,28 @@ func.func @mul_sigmoid_bwd_gate(%x: tensor<4x8xf32>, %gate: tensor<3x1xf32>) {
   %dx, %dg = qwen35.mul_sigmoid_bwd %x, %x, %gate : tensor<4x8xf32>, tensor<4x8xf32>, tensor<3x1xf32>
   return
 }
+
+// -----
+
+func.func @rope_c1_type(%x: tensor<64x4x32xbf16>, %table: tensor<64x4x2xbf16>) {
+  // expected-error @below {{table is 'tensor<64x4x2xbf16>', expected elements of f32}}
+  %y = qwen35.rope %x, %table : tensor<64x4x32xbf16>, tensor<64x4x2xbf16>
+  return
+}
+
+// -----
+
+func.func @attention_c1_type(%q: tensor<64x4x32xbf16>, %k: tensor<64x2x32xf32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{k is 'tensor<64x2x32xf32>', expected elements of 'bf16' where q is 'tensor<64x4x32xbf16>'}}
+  %o, %lse = qwen35.attention %q, %k, %k, %seq <{scale = 0.5}>
+      : tensor<64x4x32xbf16>, tensor<64x2x32xf32>, tensor<64x2x32xf32>, !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @mul_sigmoid_c1_type(%x: tensor<64x32xbf16>, %gate: tensor<64x1xf32>) {
+  // expected-error @below {{gate is 'tensor<64x1xf32>', neither the type of x}}
+  %y = qwen35.mul_sigmoid %x, %gate : tensor<64x32xbf16>, tensor<64x1xf32>
+  return
+}

@@ -96,3 +96,38 @@ func.func @gated_delta_rule_bwd_do(%do: tensor<64x4x8xf32>, %q: tensor<64x2x16xf
         tensor<64x4xf32>, !qwen35.seq<64, 3>
   return
 }
+
+// -----
+
+func.func @causal_conv_c1_type(%x: tensor<64x8xbf16>, %w: tensor<8x1x4xbf16>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{weight is 'tensor<8x1x4xbf16>', expected elements of 'f32' where x is 'tensor<64x8xbf16>'}}
+  %y = qwen35.causal_conv %x, %w, %seq : tensor<64x8xbf16>, tensor<8x1x4xbf16>, !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @gdn_gates_c2_type(%a: tensor<64x4xbf16>, %v: tensor<4xbf16>) {
+  // expected-error @below {{a_log is 'tensor<4xbf16>', expected elements of 'f32' where a is 'tensor<64x4xbf16>'}}
+  %g, %beta = qwen35.gdn_gates %a, %a, %v, %v : tensor<64x4xbf16>, tensor<64x4xbf16>, tensor<4xbf16>, tensor<4xbf16>
+  return
+}
+
+// -----
+
+func.func @gated_delta_rule_c1_type(%q: tensor<64x2x16xbf16>, %v: tensor<64x4x8xf32>, %g: tensor<64x4xf32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{v is 'tensor<64x4x8xf32>', expected elements of 'bf16' where q is 'tensor<64x2x16xbf16>'}}
+  %o = qwen35.gated_delta_rule %q, %q, %v, %g, %g, %seq <{scale = 0.5, eps = 0.25}>
+      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4x8xf32>, tensor<64x4xf32>, tensor<64x4xf32>, !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
+func.func @gated_delta_rule_c3_type(%q: tensor<64x2x16xbf16>, %v: tensor<64x4x8xbf16>, %g: tensor<64x4xf32>, %b: tensor<64x4xbf16>,
+                                    %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{beta is 'tensor<64x4xbf16>', expected elements of 'f32' where q is 'tensor<64x2x16xbf16>'}}
+  %o = qwen35.gated_delta_rule %q, %q, %v, %g, %b, %seq <{scale = 0.5, eps = 0.25}>
+      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4x8xbf16>, tensor<64x4xf32>, tensor<64x4xbf16>, !qwen35.seq<64, 3>
+  return
+}

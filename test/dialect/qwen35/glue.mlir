@@ -66,6 +66,25 @@ func.func @reshape(%x: tensor<64x64xf32>) -> tensor<64x4x16xf32> {
   return %y : tensor<64x4x16xf32>
 }
 
+// CHECK-LABEL: func @cast(
+// CHECK:         qwen35.cast %{{.*}} : tensor<96x32xf32> to tensor<96x32xbf16>
+func.func @cast(%x: tensor<96x32xf32>) -> tensor<96x32xbf16> {
+  %y = qwen35.cast %x : tensor<96x32xf32> to tensor<96x32xbf16>
+  return %y : tensor<96x32xbf16>
+}
+
+// A product of bf16 operands may leave its sum in f32.
+// CHECK-LABEL: func @wide_products(
+// CHECK:         qwen35.linear %{{.*}}, %{{.*}} <{out_type = f32}> : tensor<64x32xbf16>, tensor<8x32xbf16>
+// CHECK:         qwen35.matmul %{{.*}}, %{{.*}} <{out_type = f32, transpose_a = true}> : tensor<64x96xbf16>, tensor<64x32xbf16>
+// CHECK:         return %{{.*}}, %{{.*}} : tensor<64x8xf32>, tensor<96x32xf32>
+func.func @wide_products(%x: tensor<64x32xbf16>, %w: tensor<8x32xbf16>, %dy: tensor<64x96xbf16>)
+    -> (tensor<64x8xf32>, tensor<96x32xf32>) {
+  %y = qwen35.linear %x, %w <{out_type = f32}> : tensor<64x32xbf16>, tensor<8x32xbf16>
+  %dw = qwen35.matmul %dy, %x <{out_type = f32, transpose_a = true}> : tensor<64x96xbf16>, tensor<64x32xbf16>
+  return %y, %dw : tensor<64x8xf32>, tensor<96x32xf32>
+}
+
 // CHECK-LABEL: func @slice(
 // CHECK:         qwen35.slice %{{.*}} <{axis = 2 : i64, size = 16 : i64, start = 0 : i64}> : tensor<64x4x32xf32>
 func.func @slice(%x: tensor<64x4x32xf32>) -> tensor<64x4x16xf32> {

@@ -108,3 +108,43 @@ func.func @seq_tokens(%seq: !qwen35.seq<0, 3>) {
 func.func @seq_documents(%seq: !qwen35.seq<64, 0>) {
   return
 }
+
+// -----
+
+func.func @cast_c1(%x: tensor<4x8xf32>) {
+  // expected-error @below {{requires the same shape for all operands and results}}
+  %y = qwen35.cast %x : tensor<4x8xf32> to tensor<32xbf16>
+  return
+}
+
+// -----
+
+func.func @linear_c2(%x: tensor<4x8xbf16>, %w: tensor<2x8xf32>) {
+  // expected-error @below {{weight is 'tensor<2x8xf32>', expected elements of 'bf16' where x is 'tensor<4x8xbf16>'}}
+  %y = qwen35.linear %x, %w : tensor<4x8xbf16>, tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @linear_c3(%x: tensor<4x8xf32>, %w: tensor<2x8xf32>) {
+  // expected-error @below {{out_type is 'bf16' for a product of operands of 'f32', expected 'f32'}}
+  %y = qwen35.linear %x, %w <{out_type = bf16}> : tensor<4x8xf32>, tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @matmul_c2(%a: tensor<4x8xf32>, %b: tensor<8x2xbf16>) {
+  // expected-error @below {{b is 'tensor<8x2xbf16>', expected elements of 'f32' where a is 'tensor<4x8xf32>'}}
+  %y = qwen35.matmul %a, %b : tensor<4x8xf32>, tensor<8x2xbf16>
+  return
+}
+
+// -----
+
+func.func @mul_scalar_c1(%x: tensor<4x8xbf16>, %s: tensor<bf16>) {
+  // expected-error @below {{s is 'tensor<bf16>', expected elements of 'f32' where x is 'tensor<4x8xbf16>'}}
+  %y = qwen35.mul_scalar %x, %s : tensor<4x8xbf16>, tensor<bf16>
+  return
+}

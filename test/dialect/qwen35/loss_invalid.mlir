@@ -45,3 +45,19 @@ func.func @embed_bwd_vocab(%dy: tensor<4x8xf32>, %ids: tensor<4xi32>) {
   %d = qwen35.embed_bwd %dy, %ids <{vocab = 0}> : tensor<4x8xf32>, tensor<4xi32>
   return
 }
+
+// -----
+
+func.func @lm_loss_c1_type(%h: tensor<4x8xbf16>, %w: tensor<16x8xf32>, %l: tensor<4xi32>, %n: tensor<f32>) {
+  // expected-error @below {{weight is 'tensor<16x8xf32>', expected elements of 'bf16' where h is 'tensor<4x8xbf16>'}}
+  %loss = qwen35.lm_loss %h, %w, %l, %n : tensor<4x8xbf16>, tensor<16x8xf32>, tensor<4xi32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @lm_loss_c3(%h: tensor<4x8xbf16>, %w: tensor<16x8xbf16>, %l: tensor<4xi32>, %n: tensor<bf16>) {
+  // expected-error @below {{inv_count is 'tensor<bf16>', expected elements of 'f32' where h is 'tensor<4x8xbf16>'}}
+  %loss = qwen35.lm_loss %h, %w, %l, %n : tensor<4x8xbf16>, tensor<16x8xbf16>, tensor<4xi32>, tensor<bf16>
+  return
+}

@@ -116,3 +116,29 @@ func.func @moe_experts_bwd_dy(%dy: tensor<4x4xf32>, %x: tensor<4x8xf32>, %w: ten
       : tensor<4x4xf32>, tensor<4x8xf32>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<3x6x8xf32>, tensor<3x8x3xf32>
   return
 }
+
+// -----
+
+func.func @router_c2(%logits: tensor<4x8xbf16>) {
+  // expected-error @below {{logits is 'tensor<4x8xbf16>', expected elements of f32}}
+  %w, %i, %p = qwen35.router %logits <{top_k = 2}> : tensor<4x8xbf16>
+  return
+}
+
+// -----
+
+func.func @moe_experts_c2_type(%x: tensor<4x8xbf16>, %w: tensor<4x2xf32>, %i: tensor<4x2xi32>, %gu: tensor<3x12x8xbf16>, %dn: tensor<3x8x6xf32>) {
+  // expected-error @below {{w_down is 'tensor<3x8x6xf32>', expected elements of 'bf16' where x is 'tensor<4x8xbf16>'}}
+  %y = qwen35.moe_experts %x, %w, %i, %gu, %dn
+      : tensor<4x8xbf16>, tensor<4x2xf32>, tensor<4x2xi32>, tensor<3x12x8xbf16>, tensor<3x8x6xf32>
+  return
+}
+
+// -----
+
+func.func @moe_experts_c3(%x: tensor<4x8xbf16>, %w: tensor<4x2xbf16>, %i: tensor<4x2xi32>, %gu: tensor<3x12x8xbf16>, %dn: tensor<3x8x6xbf16>) {
+  // expected-error @below {{weights is 'tensor<4x2xbf16>', expected elements of 'f32' where x is 'tensor<4x8xbf16>'}}
+  %y = qwen35.moe_experts %x, %w, %i, %gu, %dn
+      : tensor<4x8xbf16>, tensor<4x2xbf16>, tensor<4x2xi32>, tensor<3x12x8xbf16>, tensor<3x8x6xbf16>
+  return
+}

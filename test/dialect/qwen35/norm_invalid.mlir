@@ -104,3 +104,27 @@ func.func @gated_rms_norm_bwd_c2(%o: tensor<4x2x8xf32>, %w: tensor<16xf32>, %r: 
       : tensor<4x2x8xf32>, tensor<4x2x8xf32>, tensor<4x2x8xf32>, tensor<16xf32>, tensor<4x2xf32>
   return
 }
+
+// -----
+
+func.func @rms_norm_c1_type(%x: tensor<4x8xbf16>, %w: tensor<8xbf16>) {
+  // expected-error @below {{weight is 'tensor<8xbf16>', expected elements of 'f32' where x is 'tensor<4x8xbf16>'}}
+  %y, %r = qwen35.rms_norm %x, %w <{eps = 0.5}> : tensor<4x8xbf16>, tensor<8xbf16>
+  return
+}
+
+// -----
+
+func.func @rms_norm_bwd_c3(%x: tensor<4x8xbf16>, %w: tensor<8xf32>, %r: tensor<4xbf16>) {
+  // expected-error @below {{rstd is 'tensor<4xbf16>', expected elements of 'f32' where x is 'tensor<4x8xbf16>'}}
+  %dx, %dw = qwen35.rms_norm_bwd %x, %x, %w, %r : tensor<4x8xbf16>, tensor<4x8xbf16>, tensor<8xf32>, tensor<4xbf16>
+  return
+}
+
+// -----
+
+func.func @gated_rms_norm_c2_type(%o: tensor<4x2x8xbf16>, %w: tensor<8xbf16>) {
+  // expected-error @below {{weight is 'tensor<8xbf16>', expected elements of 'f32' where o is 'tensor<4x2x8xbf16>'}}
+  %y, %r = qwen35.gated_rms_norm %o, %o, %w <{eps = 0.5}> : tensor<4x2x8xbf16>, tensor<4x2x8xbf16>, tensor<8xbf16>
+  return
+}

@@ -16,3 +16,11 @@ func.func @adamw_c1(%p: tensor<8xf32>, %g: tensor<4xf32>, %s: tensor<f32>) {
         tensor<f32>
   return
 }
+
+// -----
+
+func.func @norm_sq_c1(%x: tensor<4xbf16>, %acc: tensor<f64>) {
+  // expected-error @below {{x is 'tensor<4xbf16>', expected elements of f32}}
+  %n = qwen35.norm_sq %x, %acc : tensor<4xbf16>, tensor<f64>
+  return
+}

@@ -1,4 +1,4 @@
-// RUN: qwen35-opt %s --qwen35-lower-gdn --split-input-file --verify-diagnostics | FileCheck %s
+// RUN: qwen35-opt %s --qwen35-lower-gdn --split-input-file | FileCheck %s
 
 // The table has 64/64 + 3 chunks; eps goes to the norms, scale to the outputs.
 // CHECK-LABEL: func @forward(
@@ -39,11 +39,16 @@ func.func @backward(%do: tensor<64x4x8xf32>, %q: tensor<64x2x16xf32>, %k: tensor
 
 // -----
 
-// gdn_out would round the output to bf16, the values ask for f32.
-func.func @mixed_types(%q: tensor<64x2x16xbf16>, %v: tensor<64x4x8xf32>, %g: tensor<64x4xf32>, %seq: !qwen35.seq<64, 3>)
-    -> tensor<64x4x8xf32> {
-  // expected-error @below {{has no chunked form: q is 'tensor<64x2x16xbf16>' but v is 'tensor<64x4x8xf32>', expected one element type}}
-  %o = qwen35.gated_delta_rule %q, %q, %v, %g, %g, %seq <{scale = 0.5, eps = 0.25}>
-      : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4x8xf32>, tensor<64x4xf32>, tensor<64x4xf32>, !qwen35.seq<64, 3>
-  return %o : tensor<64x4x8xf32>
+// In bf16 the tiles of a chunk are bf16 too; gates, decay and the roots of the norms are f32.
+// CHECK-LABEL: func @bf16(
+// CHECK:         qkern.gdn_prep {{.*}} : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4xf32>, tensor<64x4xf32>, !qwen35.seq<64, 3>
+// CHECK-NEXT:    qkern.gdn_scan {{.*}} : tensor<64x2x16xbf16>, tensor<64x4x8xbf16>, tensor<64x4xf32>, tensor<4x4x64xf32>, tensor<4x4x64x64xbf16>, !qwen35.seq<64, 3>
+// CHECK-NEXT:    qkern.gdn_scan_bwd {{.*}} : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4x8xbf16>, tensor<64x4xf32>, tensor<4x4x64xf32>, tensor<4x4x64x64xbf16>, !qwen35.seq<64, 3>
+// CHECK-NEXT:    qkern.gdn_local_bwd {{.*}} : tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x2xf32>, tensor<64x2xf32>, tensor<64x4x8xbf16>, tensor<64x4x8xbf16>, tensor<64x4xf32>, tensor<4x4x64xf32>, tensor<4x4x16x8xbf16>, tensor<4x4x16x8xbf16>, tensor<4x4x64x8xbf16>, tensor<4x4x64x8xbf16>, !qwen35.seq<64, 3>
+func.func @bf16(%do: tensor<64x4x8xbf16>, %q: tensor<64x2x16xbf16>, %v: tensor<64x4x8xbf16>, %g: tensor<64x4xf32>,
+                %seq: !qwen35.seq<64, 3>) -> (tensor<64x2x16xbf16>, tensor<64x4xf32>) {
+  %dq, %dk, %dv, %dg, %db = qwen35.gated_delta_rule_bwd %do, %q, %q, %v, %g, %g, %seq <{scale = 0.5, eps = 0.25}>
+      : tensor<64x4x8xbf16>, tensor<64x2x16xbf16>, tensor<64x2x16xbf16>, tensor<64x4x8xbf16>, tensor<64x4xf32>,
+        tensor<64x4xf32>, !qwen35.seq<64, 3>
+  return %dq, %dg : tensor<64x2x16xbf16>, tensor<64x4xf32>
 }

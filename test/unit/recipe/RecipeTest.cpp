@@ -58,6 +58,8 @@ dps = 2
 cp = 1
 tp = 2
 ep = 4
+[compute]
+dtype = "bf16"
 [memory]
 remat = "selective"
 budget_gb = 16.5
@@ -86,6 +88,7 @@ budget_gb = 16.5
   EXPECT_EQ(r.parallel.dps, 2);
   EXPECT_EQ(r.parallel.tp, 2);
   EXPECT_EQ(r.parallel.ep, 4);
+  EXPECT_EQ(r.compute.dtype, "bf16");
   EXPECT_EQ(r.memory.remat, "selective");
   EXPECT_EQ(r.memory.budgetGb, 16.5);
   EXPECT_TRUE(validateRecipe(r).ok());
@@ -143,6 +146,9 @@ dps = 1
 cp = 1
 tp = 1
 ep = 1
+
+[compute]
+dtype = "auto"
 
 [memory]
 remat = "none"
@@ -303,7 +309,7 @@ TEST(RecipeTest, RunMayChangeWhatIsNotCompiledIn) {
         "optim.grad_clip=0", "loss.aux=pooled", "loss.aux_coef=0",
         "data.tokens=64", "data.max_docs=2", "parallel.pp=2", "parallel.dpr=2",
         "parallel.dps=2", "parallel.cp=2", "parallel.tp=2", "parallel.ep=2",
-        "memory.remat=full", "memory.budget_gb=1"}) {
+        "compute.dtype=bf16", "memory.remat=full", "memory.budget_gb=1"}) {
     Recipe other = run;
     ASSERT_TRUE(applyRecipeSet(change, other).ok()) << change;
     absl::Status status = checkBakedKeys(bundle, other);
