@@ -111,18 +111,24 @@ std::string printSource(llvm::StringRef symbol, const KernelSpec &spec,
 
 std::string printEmulated(llvm::StringRef symbol, const KernelSpec &spec,
                           const KernelPlan &plan, unsigned stage) {
-  std::string text = printSource(symbol, spec, plan, stage);
+  return printSource(symbol, spec, plan, stage) + "\n" +
+         printLauncher(symbol, parameterTypes(spec, plan));
+}
+
+std::string printLauncher(llvm::StringRef symbol,
+                          llvm::ArrayRef<std::string> parameterTypes) {
+  constexpr llvm::StringLiteral kExport =
+      "extern \"C\" __attribute__((visibility(\"default\"))) ";
+  std::string text;
   llvm::raw_string_ostream out(text);
-  llvm::SmallVector<std::string> types = parameterTypes(spec, plan);
-  out << "\nextern \"C\" __attribute__((visibility(\"default\"))) const int "
-      << "q35_arguments_" << symbol << " = " << types.size() << ";\n"
-      << "extern \"C\" __attribute__((visibility(\"default\"))) void q35_launch_"
-      << symbol
+  out << kExport << "extern const int q35_arguments_" << symbol << " = "
+      << parameterTypes.size() << ";\n"
+      << kExport << "void q35_launch_" << symbol
       << "(void *const *args, long long blocks, int threads, "
          "long long sharedBytes, int order) {\n"
-         "  q35::emulated::launch(\""
-      << symbol << "\", [](void *const *a) {\n    " << symbol << "(";
-  for (auto [number, type] : llvm::enumerate(types))
+      << "  q35::emulated::launch(\"" << symbol
+      << "\", [](void *const *a) {\n    " << symbol << "(";
+  for (auto [number, type] : llvm::enumerate(parameterTypes))
     out << (number ? ", " : "") << "static_cast<" << type << ">(a[" << number
         << "])";
   out << ");\n  }, args, blocks, threads, sharedBytes, order);\n}\n";

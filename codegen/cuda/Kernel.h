@@ -105,15 +105,18 @@ void registerAllKernels();
 std::string printSource(llvm::StringRef symbol, const KernelSpec &spec,
                         const KernelPlan &plan, unsigned stage);
 
-/// The same unit for the host (q35/emulate.h), compiled with -DQ35_EMULATE:
-/// printSource and the function that launches it,
+/// The same unit for the host (q35/emulate.h): printSource and printLauncher.
+std::string printEmulated(llvm::StringRef symbol, const KernelSpec &spec,
+                          const KernelPlan &plan, unsigned stage);
+/// The function that launches an emulated kernel with parameters of these
+/// types ("const float *"):
 ///   void q35_launch_SYMBOL(void *const *args, long long blocks, int threads,
 ///                          long long sharedBytes, int order);
 /// where args are the pointers themselves and order bit 0 reverses the threads
 /// of a block, bit 1 the blocks; from 4 on it seeds a random order of threads.
 /// `int q35_arguments_SYMBOL` counts the arguments.
-std::string printEmulated(llvm::StringRef symbol, const KernelSpec &spec,
-                          const KernelPlan &plan, unsigned stage);
+std::string printLauncher(llvm::StringRef symbol,
+                          llvm::ArrayRef<std::string> parameterTypes);
 
 /// f32 and bf16: what activations may be.
 llvm::SmallVector<mlir::Type, 2> floatTypes(const KernelSpec &spec);

@@ -5,7 +5,8 @@
 // It is made to find mistakes that a GPU forgives for a while:
 // - Threads run as far ahead as barriers let them, in an order that the launch chooses. The same bits in several orders
 //   say that no barrier is missing.
-// - Shared memory is 0xFF (NaN, -1) when a block starts, and guarded where dynamic shared memory ends.
+// - Shared memory is NaN when a block starts, or small numbers where threads run reversed (fmaxf drops a NaN), and it is
+//   guarded where dynamic shared memory ends.
 // - Copies of cp.async (mma.cuh) land as late as their wait allows, or as early as possible where threads run reversed.
 // - Threads that wait for each other forever, lanes missing from a collective, misaligned accesses and indices outside of
 //   arrays (the latter two by UBSan, whose handlers are below) abort with one line that names kernel, block and thread.
@@ -91,7 +92,7 @@ namespace q35::emulated {
 constexpr int kMaxThreads = 1024;
 constexpr long long kMaxSharedBytes = 227 << 10, kMaxStaticSharedBytes = 48 << 10;
 constexpr long long kStackBytes = 256 << 10, kPage = 4096, kCanaryBytes = 1024;
-constexpr unsigned char kPoison = 0xFF, kCanary = 0xC5;
+constexpr unsigned char kCanary = 0xC5;
 
 // Where a thread waits: a default argument of everything that waits.
 struct Site {
@@ -250,9 +251,10 @@ inline void check_canary(const unsigned char *from, const unsigned char *end) {
 
 inline void run_block() {
   Machine &m = machine;
-  memset(__start_q35_shared, kPoison, __stop_q35_shared - __start_q35_shared);
+  unsigned char poison = m.order == 1 ? 0x3C : 0xFF;
+  memset(__start_q35_shared, poison, __stop_q35_shared - __start_q35_shared);
   memset(m.dynamic - kCanaryBytes, kCanary, m.dynamicEnd - m.dynamic + kCanaryBytes);
-  memset(m.dynamic, kPoison, m.sharedBytes);
+  memset(m.dynamic, poison, m.sharedBytes);
   m.finished = m.atBarrier = 0;
   m.barrierCount = 0;
   m.warps = (m.threads + 31) / 32;
@@ -290,6 +292,13 @@ inline void run_block() {
   check_canary(m.dynamic + m.sharedBytes, m.dynamicEnd);
 }
 
+} // namespace q35::emulated
+
+// Where the launcher's caller may leave a function that says what lies near an address.
+extern "C" __attribute__((visibility("default"), weak, used)) const char *(*q35_describe)(const void *) = nullptr;
+
+namespace q35::emulated {
+
 inline void on_signal(int number, siginfo_t *info, void *) {
   auto *at = static_cast<unsigned char *>(info->si_addr);
   if (at >= machine.dynamicEnd && at < machine.dynamicEnd + kPage)
@@ -298,7 +307,8 @@ inline void on_signal(int number, siginfo_t *info, void *) {
   unsigned char *stacksEnd = machine.stacks + kMaxThreads * kStackBytes;
   if (at >= machine.stacks && at < stacksEnd) fail("overflows its stack of %lld bytes", kStackBytes);
   if (number == SIGFPE) fail("divides by zero");
-  fail("stops with signal %d at address %p, which is in no buffer (null: misaligned, or not an address)", number, at);
+  const char *where = q35_describe ? q35_describe(at) : nullptr;
+  fail("accesses %p, %s (signal %d)", at, where ? where : "which is in no buffer", number);
 }
 
 inline unsigned char *reserve(long long bytes) {

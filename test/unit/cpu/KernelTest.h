@@ -14,6 +14,7 @@
 // must agree bit for bit. Writes outside the outputs fail the test.
 
 #include "codegen/cpu/Compile.h"
+#include "test/unit/support/Array.h"
 
 #include "mlir/IR/MLIRContext.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -22,61 +23,9 @@
 
 #include <cstdint>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace qwen35::codegen::cpu {
-
-enum class Kind { F32, F64, I32 };
-
-/// A tensor in memory with a frame of canaries around it.
-class Array {
-public:
-  static constexpr int64_t kFrame = 64; ///< Elements before and after.
-
-  Array(Kind kind, std::vector<int64_t> shape,
-        std::vector<int64_t> strides = {});
-
-  int64_t size() const; ///< Elements of the shape.
-  const std::vector<int64_t> &shape() const { return dims; }
-  mlir::MemRefType type(mlir::MLIRContext *context) const;
-  void *pointer();
-
-  /// Element by its row-major number, whatever the strides.
-  double get(int64_t number) const;
-  void set(int64_t number, double value);
-  double operator[](int64_t number) const { return get(number); }
-
-  /// Same bits in all elements of the shape.
-  bool sameBits(const Array &other) const;
-  /// Whether everything outside the shape still holds the canary.
-  bool frameIntact() const;
-  void fillCanary(); ///< Elements as well.
-
-private:
-  int64_t place(int64_t number) const;
-  Kind kind;
-  std::vector<int64_t> dims, steps;
-  std::vector<unsigned char> bytes;
-  friend class KernelTest;
-};
-
-using Arrays = std::vector<Array>;
-
-Array f32(std::vector<int64_t> shape, std::vector<int64_t> strides = {});
-Array f64(std::vector<int64_t> shape);
-Array i32(std::vector<int64_t> shape);
-/// f32, uniform in [-scale, scale), the same on every machine.
-Array random(std::vector<int64_t> shape, uint64_t seed, double scale = 1,
-             std::vector<int64_t> strides = {});
-Array scalar(double value);   ///< f32[]
-Array scalar64(double value); ///< f64[]
-/// The document table of rows with these documents.
-Array seqTable(int64_t tokens, int64_t maxDocs, std::vector<int64_t> documents);
-
-/// Expects |got - want| <= tolerance * (|want| + scale of want) per element.
-void expectNear(const Array &got, const std::vector<double> &want,
-                double tolerance, const std::string &what);
 
 /// Functions of a shared object held in memory.
 class KernelLibrary {
