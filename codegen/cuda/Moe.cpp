@@ -43,9 +43,11 @@ struct Shape {
   int64_t maxRowTiles() const {
     return divideCeil(slots(), 128) + std::min(E, slots());
   }
+  /// With the empty rows that fill experts up to a multiple of 64.
+  int64_t rows() const { return slots() + std::min(E, slots()) * 63; }
   /// Ints of q35::RoutePlan.
   int64_t planInts() const {
-    return E * planBlocks() + E + (E + 1) + 1 + 2 * maxRowTiles() + 2 * slots();
+    return E * planBlocks() + 2 * E + 1 + 2 * maxRowTiles() + rows() + slots();
   }
 };
 
@@ -92,7 +94,7 @@ public:
   Builder(const KernelSpec &spec, const GpuTarget &target, unsigned first,
           bool backward)
       : target(target), s(spec, first) {
-    int64_t size = bytesOf(s.element), rows = s.slots();
+    int64_t size = bytesOf(s.element), rows = s.rows();
     parts = 2 * divideCeil(s.I, 128);
     Layout layout;
     layout.take(s.planInts() * 4);
@@ -114,6 +116,7 @@ public:
     bool vectorWidth = fills(s.I) && fills(down[0]) && fills(down[1]);
     constant("tokens", s.T).constant("hidden", s.D).constant("topK", s.K);
     constant("experts", s.E).constant("width", s.I).constant("parts", parts);
+    constant("partColumns", 64);
     constant("gateUpAt", gateUpAt).constant("hAt", hAt);
     constant("outAt", outAt).constant("partialAt", partialAt);
     constant("xStride", x[0]).constant("weightsStride", weights[0]);

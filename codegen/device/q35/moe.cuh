@@ -3,10 +3,11 @@
 
 // Routed experts without dropping: moe_experts and moe_experts_bwd.
 //
-// The tokens * topK slots (slot = token * topK + choice) are sorted by expert, then by slot: position `row` in that order
-// holds `slot_of(row)`. The rows of an expert are contiguous and need not fill tiles. Activations of the workspace are by
-// row; x and dy are gathered by the products that read them, and sums over the slots of a token read rows back in slot
-// order. Row counts never leave the device: grids are persistent and walk a list of row tiles.
+// The tokens * topK slots (slot = token * topK + choice) are sorted by expert, then by slot, into rows. The rows of an
+// expert follow each other; empty ones, which have no slot, fill them up to a multiple of 64, so that no 64 rows belong to
+// two experts. Activations of the workspace are by row, zeros in empty ones; x and dy are gathered by the products that
+// read them, and sums over the slots of a token read rows back in slot order. Row counts never leave the device: grids are
+// persistent and walk a list of row tiles.
 
 namespace q35 {
 
@@ -38,27 +39,31 @@ Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *w
 // The plan in the workspace.
 template <class P>
 struct RoutePlan {
-  static constexpr int kTileRows = 128;
+  static constexpr int kTileRows = 128, kAlign = 64;
   static constexpr int kTopK = P::topK, kSlots = P::tokens * P::topK;
+  static constexpr int kUsable = P::experts < kSlots ? P::experts : kSlots; // experts that can have rows
+  static constexpr int kRows = kSlots + kUsable * (kAlign - 1);
   static constexpr int kBlockSlots = 512; // per block of the plan's stages
   static constexpr int kBlocks = (kSlots + kBlockSlots - 1) / kBlockSlots;
-  static constexpr int kMaxTiles = (kSlots + kTileRows - 1) / kTileRows + (P::experts < kSlots ? P::experts : kSlots);
+  static constexpr int kMaxTiles = (kSlots + kTileRows - 1) / kTileRows + kUsable;
 
   int *counts;  // [experts][kBlocks]: slots of a block that went to an expert; then of all blocks before it
-  int *totals;  // [experts]
-  int *offsets; // [experts + 1], first row of an expert
+  int *totals;  // [experts], rows that have slots
+  int *offsets; // [experts], first row of an expert
   int *tiles;   // [0]: row tiles; then an expert and a first row for each
-  int *slots;   // [kSlots], slot of a row
+  int *slots;   // [kRows], slot of a row, or -1
   int *rows;    // [kSlots], row of a slot
 
   Q35_DEVICE explicit RoutePlan(unsigned char *workspace) {
     counts = reinterpret_cast<int *>(workspace);
     totals = counts + P::experts * kBlocks;
     offsets = totals + P::experts;
-    tiles = offsets + P::experts + 1;
+    tiles = offsets + P::experts;
     slots = tiles + 1 + 2 * kMaxTiles;
-    rows = slots + kSlots;
+    rows = slots + kRows;
   }
+
+  Q35_DEVICE static int aligned(int rows) { return (rows + kAlign - 1) / kAlign * kAlign; }
 };
 
 Q35_DEVICE int inclusive_warp_scan(int value) {
@@ -126,7 +131,7 @@ Q35_DEVICE void moe_plan_rows(Args... args) {
   int rows = 0, tiles = 0;
   for (int i = 0; i < kPerThread; ++i)
     if (int e = thread * kPerThread + i; e < P::experts) {
-      rows += plan.totals[e];
+      rows += plan.aligned(plan.totals[e]);
       tiles += tilesOf(plan.totals[e]);
     }
   int rowSum = inclusive_warp_scan(rows), tileSum = inclusive_warp_scan(tiles);
@@ -145,7 +150,7 @@ Q35_DEVICE void moe_plan_rows(Args... args) {
     if (int e = thread * kPerThread + i; e < P::experts) {
       offset[e] = rowSum;
       firstTile[e] = tileSum;
-      rowSum += plan.totals[e];
+      rowSum += plan.aligned(plan.totals[e]);
       tileSum += tilesOf(plan.totals[e]);
     }
   __syncthreads();
@@ -164,28 +169,30 @@ Q35_DEVICE void moe_plan_rows(Args... args) {
   }
   if (blockIdx.x != 0) return;
   for (int e = thread; e < P::experts; e += kThreads) plan.offsets[e] = offset[e];
-  if (thread == 0) plan.offsets[P::experts] = Plan::kSlots;
   for (int e = warp; e < P::experts; e += kThreads / 32) {
-    int count = tilesOf(plan.totals[e]);
+    int total = plan.totals[e], count = tilesOf(total);
     for (int tile = lane; tile < count; tile += 32) {
       int *at = plan.tiles + 1 + 2 * (firstTile[e] + tile);
       at[0] = e;
       at[1] = offset[e] + tile * Plan::kTileRows;
     }
+    for (int row = total + lane; row < plan.aligned(total); row += 32) plan.slots[offset[e] + row] = -1;
     if (e == P::experts - 1 && lane == 0) plan.tiles[0] = firstTile[e] + count;
   }
 }
 
-// Rows of a tile: those of one expert from `first` on.
+// Rows of a tile: those of one expert from `first` on, `count` that have slots and `stored` with the empty ones.
 struct MoeRows {
-  int expert, first, count;
+  int expert, first, count, stored;
 };
 
 template <class P>
 Q35_DEVICE MoeRows moe_rows(const RoutePlan<P> &plan, int tile) {
+  constexpr int kTileRows = RoutePlan<P>::kTileRows;
   int expert = plan.tiles[1 + 2 * tile], first = plan.tiles[2 + 2 * tile];
-  int left = plan.offsets[expert + 1] - first;
-  return {expert, first, left < RoutePlan<P>::kTileRows ? left : RoutePlan<P>::kTileRows};
+  int left = plan.offsets[expert] + plan.totals[expert] - first;
+  int count = left < kTileRows ? left : kTileRows;
+  return {expert, first, count, plan.aligned(count)};
 }
 
 // Rows of x or dy by the slots of `count` rows.
@@ -237,67 +244,108 @@ Q35_DEVICE void for_row_tiles(const RoutePlan<P> &plan, int columnTiles, Body bo
   for (int i = blockIdx.x; i < total; i += gridDim.x) body(moe_rows(plan, i / columnTiles), i % columnTiles);
 }
 
-// gate and up of every row; forward: h = weight * silu(gate) * up, backward: both as they are.
+// The routing weight of a row of a tile, 0 for an empty one.
+template <class P>
+Q35_DEVICE float row_weight(const float *weights, const int *slots, int row, int count) {
+  if (row >= count) return 0;
+  int slot = slots[row];
+  return weights[slot / int(P::topK) * P::weightsStride + slot % int(P::topK)];
+}
+
+template <class T>
+Q35_DEVICE float activation_sigmoid(float x) {
+  if constexpr (sizeof(T) == 4) return sigmoid(x);
+  return __fdividef(1.0f, 1.0f + fast_exp2(x * -1.4426950408889634f));
+}
+
+// What becomes of a tile of gate and up in strips of eight columns; `column` of h is the tile's first. Forward:
+// h = weight * silu(gate) * up. Backward: both as they are.
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void finish_up(const Tile &tile, const Arguments &a, const int *slots, MoeRows rows, int column) {
+  using T = typename Arguments::Element;
+  MoeBuffers<P, T> buffers(a.workspace);
+  column += tile.warp_column() / 2;
+#pragma unroll
+  for (int m = 0; m < Tile::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = tile.row(m, half);
+      bool inside = row < rows.stored;
+      int64 at = rows.first + row;
+      float weight = 0;
+      if constexpr (!P::backward) weight = row_weight<P>(a.weights, slots, row, rows.count);
+#pragma unroll
+      for (int group = 0; group < Tile::kN; group += 8) {
+        float gate[4][2], up[4][2];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) {
+            gate[j][e] = tile.c[m][group + j * 2][half * 2 + e];
+            up[j][e] = tile.c[m][group + j * 2 + 1][half * 2 + e];
+          }
+        int first = column + group * 4, columns = int(P::width) - first;
+        if constexpr (P::backward) {
+          T *to = inside ? buffers.gateUp + at * (2 * P::width) + first : nullptr;
+          store_fragments<P::vectorWidth>(to, columns, gate);
+          store_fragments<P::vectorWidth>(inside ? to + P::width : nullptr, columns, up);
+        } else {
+#pragma unroll
+          for (int j = 0; j < 4; ++j)
+#pragma unroll
+            for (int e = 0; e < 2; ++e)
+              gate[j][e] = gate[j][e] * activation_sigmoid<T>(gate[j][e]) * up[j][e] * weight;
+          store_fragments<P::vectorWidth>(inside ? buffers.h + at * P::width + first : nullptr, columns, gate);
+        }
+      }
+    }
+}
+
+// gate and up of every row.
 template <class P, class... Args>
 Q35_DEVICE void moe_up(Args... args) {
   auto a = moe_arguments(args...);
   using T = typename decltype(a)::Element;
   RoutePlan<P> plan(a.workspace);
-  MoeBuffers<P, T> buffers(a.workspace);
   for_row_tiles(plan, (P::width + 63) / 64, [&](MoeRows rows, int columnTile) {
     const int *slots = plan.slots + rows.first;
     GatheredLines<P, T, true> x{a.x, P::xStride, slots, rows.count, P::hidden};
     GateUpLines<P, T> w{a.gateUp + rows.expert * P::gateUpExpert, columnTile * 64};
     MoeTile<T> tile;
     tile.multiply(x, w, P::hidden, shared_memory());
-    int column = columnTile * 64 + tile.warp_column() / 2;
-#pragma unroll
-    for (int m = 0; m < tile.kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        int row = tile.row(m, half);
-        bool inside = row < rows.count;
-        int64 at = rows.first + row;
-        float gate[4][2], up[4][2];
-#pragma unroll
-        for (int j = 0; j < 4; ++j)
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            gate[j][e] = tile.c[m][j * 2][half * 2 + e];
-            up[j][e] = tile.c[m][j * 2 + 1][half * 2 + e];
-          }
-        if constexpr (P::backward) {
-          T *to = inside ? buffers.gateUp + at * (2 * P::width) + column : nullptr;
-          store_fragments<P::vectorWidth>(to, P::width - column, gate);
-          store_fragments<P::vectorWidth>(inside ? to + P::width : nullptr, P::width - column, up);
-        } else {
-          int slot = inside ? slots[row] : 0;
-          float weight = a.weights[slot / plan.kTopK * P::weightsStride + slot % plan.kTopK];
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) gate[j][e] = silu(gate[j][e]) * up[j][e] * weight;
-          store_fragments<P::vectorWidth>(inside ? buffers.h + at * P::width + column : nullptr, P::width - column, gate);
-        }
-      }
+    finish_up<P>(tile, a, slots, rows, columnTile * 64);
   });
 }
 
-// Stores a tile of C; `row` maps a row of the tile to where its first column goes, or null.
+// Stores a tile of C, 16 bytes (bf16) or 8 at a time where Vector; `row` maps a row of the tile to where its first column
+// goes, or null.
 template <bool Vector, class Tile, class Row>
 Q35_DEVICE void store_tile(const Tile &tile, int columns, Row row) {
+  columns -= tile.warp_column();
 #pragma unroll
-  for (int m = 0; m < tile.kM; ++m)
+  for (int m = 0; m < Tile::kM; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      float value[Tile::kN][2];
-#pragma unroll
-      for (int n = 0; n < Tile::kN; ++n)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) value[n][e] = tile.c[m][n][half * 2 + e];
       auto *to = row(tile.row(m, half));
-      store_fragments<Vector>(to != nullptr ? to + tile.warp_column() : nullptr, columns - tile.warp_column(), value);
+      if (to != nullptr) to += tile.warp_column();
+#pragma unroll
+      for (int group = 0; group < Tile::kN; group += 4) {
+        float value[4][2];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) value[j][e] = tile.c[m][group + j][half * 2 + e];
+        store_fragments<Vector>(to != nullptr ? to + group * 8 : nullptr, columns - group * 8, value);
+      }
     }
+}
+
+// A tile of out.
+template <class P, class Tile, class T>
+Q35_DEVICE void finish_out(const Tile &tile, T *out, MoeRows rows, int column) {
+  store_tile<P::vectorHidden>(tile, int(P::hidden) - column, [&](int row) {
+    return row < rows.count ? out + (rows.first + row) * P::hidden + column : nullptr;
+  });
 }
 
 // out = h times the expert's w_down, by row.
@@ -308,15 +356,13 @@ Q35_DEVICE void moe_down(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   for_row_tiles(plan, (P::hidden + 127) / 128, [&](MoeRows rows, int columnTile) {
-    int column = columnTile * 128, columns = int(P::hidden) - column;
-    Lines<T, true, P::vectorWidth> h{buffers.h + int64(rows.first) * P::width, P::width, rows.count, P::width};
-    Lines<T, true, P::vectorWidth> w{a.down + rows.expert * P::downExpert + column * P::downStride, P::downStride, columns,
-                                     P::width};
+    int column = columnTile * 128;
+    Lines<T, true, P::vectorWidth> h{buffers.h + rows.first * P::width, P::width, rows.count, P::width};
+    Lines<T, true, P::vectorWidth> w{a.down + rows.expert * P::downExpert + column * P::downStride, P::downStride,
+                                     int(P::hidden) - column, P::width};
     MoeTile<T> tile;
     tile.multiply(h, w, P::width, shared_memory());
-    store_tile<P::vectorHidden>(tile, columns, [&](int row) {
-      return row < rows.count ? buffers.out + (rows.first + row) * P::hidden + column : nullptr;
-    });
+    finish_out<P>(tile, buffers.out, rows, column);
   });
 }
 
@@ -330,10 +376,8 @@ Q35_DEVICE float activation_bwd(const float (&dh)[8], float weight, T *gateAt, T
 #pragma unroll
     for (int i = 0; i < 8; i += vec) {
       if (i < columns) {
-        float (&gates)[vec] = *reinterpret_cast<float (*)[vec]>(&gate[i]);
-        float (&ups)[vec] = *reinterpret_cast<float (*)[vec]>(&up[i]);
-        load(gates, gateAt + i);
-        load(ups, gateAt + P::width + i);
+        load(*reinterpret_cast<float (*)[vec]>(&gate[i]), gateAt + i);
+        load(*reinterpret_cast<float (*)[vec]>(&up[i]), gateAt + P::width + i);
       } else {
 #pragma unroll
         for (int j = i; j < i + vec; ++j) gate[j] = up[j] = 0;
@@ -348,7 +392,7 @@ Q35_DEVICE float activation_bwd(const float (&dh)[8], float weight, T *gateAt, T
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    float open = sigmoid(gate[i]), active = gate[i] * open, slope = open * (1 + gate[i] * (1 - open));
+    float open = activation_sigmoid<T>(gate[i]), active = gate[i] * open, slope = open * (1 + gate[i] * (1 - open));
     share += dh[i] * active * up[i];
     h[i] = active * up[i] * weight;
     gate[i] = dh[i] * weight * up[i] * slope;
@@ -374,48 +418,53 @@ Q35_DEVICE float activation_bwd(const float (&dh)[8], float weight, T *gateAt, T
   return share;
 }
 
-// dh = dy w_down of every row, never stored: gate_up becomes its gradient, h the weighted activation, and the shares of
-// dweights = <dh, silu(gate) up> of 64 columns each go to `partial`.
+// What becomes of a tile of dh: gate and up become their gradients, h the weighted activation, and the shares of
+// dweights = <dh, silu(gate) up> of P::partColumns columns each go to `partial`. Empty rows have gate = up = dh = 0.
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void finish_down_bwd(const Tile &tile, const Arguments &a, const int *slots, MoeRows rows, int column) {
+  using T = typename Arguments::Element;
+  MoeBuffers<P, T> buffers(a.workspace);
+  column += tile.warp_column();
+#pragma unroll
+  for (int m = 0; m < Tile::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      int row = tile.row(m, half);
+      int64 at = rows.first + row;
+      float weight = row_weight<P>(a.weights, slots, row, rows.count), share = 0;
+#pragma unroll
+      for (int group = 0; group < Tile::kN; group += 4) {
+        float value[4][2], dh[8];
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e) value[j][e] = tile.c[m][group + j][half * 2 + e];
+        transpose_quad(value, dh);
+        int mine = column + (group + int(threadIdx.x) % 4) * 8;
+        if (row >= rows.stored || mine >= P::width) continue;
+        share += activation_bwd<P>(dh, weight, buffers.gateUp + at * (2 * P::width) + mine,
+                                   buffers.h + at * P::width + mine, P::width - mine);
+      }
+      share = warp_sum<4>(share);
+      if (row < rows.count && threadIdx.x % 4 == 0) buffers.partial[at * P::parts + column / int(P::partColumns)] = share;
+    }
+}
+
+// dh = dy w_down of every row, never stored.
 template <class P, class... Args>
 Q35_DEVICE void moe_down_bwd(Args... args) {
   auto a = moe_arguments(args...);
   using T = typename decltype(a)::Element;
   RoutePlan<P> plan(a.workspace);
-  MoeBuffers<P, T> buffers(a.workspace);
   for_row_tiles(plan, (P::width + 127) / 128, [&](MoeRows rows, int columnTile) {
     const int *slots = plan.slots + rows.first;
-    int first = columnTile * 128;
+    int column = columnTile * 128;
     GatheredLines<P, T, true> dy{a.dy, P::dyStride, slots, rows.count, P::hidden};
-    Lines<T, false, P::vectorWidth> w{a.down + rows.expert * P::downExpert + first, P::downStride, P::hidden,
-                                      int(P::width) - first};
+    Lines<T, false, P::vectorWidth> w{a.down + rows.expert * P::downExpert + column, P::downStride, P::hidden,
+                                      int(P::width) - column};
     MoeTile<T> tile;
     tile.multiply(dy, w, P::hidden, shared_memory());
-#pragma unroll
-    for (int m = 0; m < tile.kM; ++m)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        int row = tile.row(m, half);
-        bool inside = row < rows.count;
-        int64 at = rows.first + row;
-        int slot = inside ? slots[row] : 0;
-        float weight = a.weights[slot / plan.kTopK * P::weightsStride + slot % plan.kTopK], share = 0;
-#pragma unroll
-        for (int group = 0; group < tile.kN; group += 4) {
-          float value[4][2], dh[8];
-#pragma unroll
-          for (int j = 0; j < 4; ++j)
-#pragma unroll
-            for (int e = 0; e < 2; ++e) value[j][e] = tile.c[m][group + j][half * 2 + e];
-          transpose_quad(value, dh);
-          int column = first + tile.warp_column() + (group + int(threadIdx.x) % 4) * 8;
-          if (!inside || column >= P::width) continue;
-          T *gateAt = buffers.gateUp + at * (2 * P::width) + column;
-          share += activation_bwd<P>(dh, weight, gateAt, buffers.h + at * P::width + column, P::width - column);
-        }
-        share = warp_sum<4>(share);
-        if (inside && threadIdx.x % 4 == 0)
-          buffers.partial[at * P::parts + columnTile * 2 + tile.warp_column() / 64] = share;
-      }
+    finish_down_bwd<P>(tile, a, slots, rows, column);
   });
 }
 
@@ -427,28 +476,46 @@ Q35_DEVICE void moe_up_bwd(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   for_row_tiles(plan, (P::hidden + 127) / 128, [&](MoeRows rows, int columnTile) {
-    int column = columnTile * 128, columns = int(P::hidden) - column;
-    Lines<T, true, P::vectorWidth> d{buffers.gateUp + int64(rows.first) * (2 * P::width), 2 * P::width, rows.count,
-                                     2 * P::width};
+    int column = columnTile * 128;
+    Lines<T, true, P::vectorWidth> d{buffers.gateUp + rows.first * (2 * P::width), 2 * P::width, rows.count, 2 * P::width};
     Lines<T, false, P::vectorHidden> w{a.gateUp + rows.expert * P::gateUpExpert + column, P::gateUpStride, 2 * P::width,
-                                       columns};
+                                       int(P::hidden) - column};
     MoeTile<T> tile;
     tile.multiply(d, w, 2 * P::width, shared_memory());
-    store_tile<P::vectorHidden>(tile, columns, [&](int row) {
-      return row < rows.count ? buffers.out + (rows.first + row) * P::hidden + column : nullptr;
-    });
+    finish_out<P>(tile, buffers.out, rows, column);
   });
 }
 
-// Calls body(expert, first row, rows, tile row, tile column) for the tiles of an [experts][M][N] gradient.
-template <class P, int M, int N, class Body>
-Q35_DEVICE void for_weight_tiles(const RoutePlan<P> &plan, Body body) {
-  constexpr int tilesN = (N + 127) / 128, perExpert = (M + 127) / 128 * tilesN;
-#pragma unroll 1
-  for (int i = blockIdx.x; i < P::experts * perExpert; i += gridDim.x) {
-    int expert = i / perExpert, first = plan.offsets[expert];
-    body(expert, first, plan.offsets[expert + 1] - first, i % perExpert / tilesN * 128, i % tilesN * 128);
-  }
+// A tile of the gradient of an [experts][M][N] parameter, at row m and column n.
+struct WeightTile {
+  int expert, first, count; // its rows; `count` have slots
+  int m, n;
+};
+
+template <class P, int M, int N, int TileN>
+constexpr int kWeightTiles = P::experts * ((M + 127) / 128) * ((N + TileN - 1) / TileN);
+
+template <class P, int M, int N, int TileN>
+Q35_DEVICE WeightTile weight_tile(const RoutePlan<P> &plan, int tile) {
+  constexpr int tilesN = (N + TileN - 1) / TileN, perExpert = (M + 127) / 128 * tilesN;
+  int expert = tile / perExpert;
+  return {expert, plan.offsets[expert], plan.totals[expert], tile % perExpert / tilesN * 128, tile % tilesN * TileN};
+}
+
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void finish_gate_up_gradient(const Tile &tile, const Arguments &a, WeightTile w) {
+  store_tile<P::pairsGateUp>(tile, int(P::hidden) - w.n, [&](int row) {
+    float *first = a.dGateUp + w.expert * P::dGateUpExpert + (w.m + row) * P::dGateUpStride + w.n;
+    return w.m + row < 2 * P::width ? first : nullptr;
+  });
+}
+
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void finish_down_gradient(const Tile &tile, const Arguments &a, WeightTile w) {
+  store_tile<P::pairsDown>(tile, int(P::width) - w.n, [&](int row) {
+    float *first = a.dDown + w.expert * P::dDownExpert + (w.m + row) * P::dDownStride + w.n;
+    return w.m + row < P::hidden ? first : nullptr;
+  });
 }
 
 // dw_gate_up = d(gate, up)^T x over the rows of an expert; zeros where it has none.
@@ -459,15 +526,15 @@ Q35_DEVICE void moe_gate_up_gradient(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   constexpr int M = 2 * P::width, N = P::hidden;
-  for_weight_tiles<P, M, N>(plan, [&](int expert, int first, int count, int m, int n) {
-    Lines<T, false, P::vectorWidth> d{buffers.gateUp + int64(first) * M + m, M, count, M - m};
-    GatheredLines<P, T, false> x{a.x + n, P::xStride, plan.slots + first, count, N - n};
+#pragma unroll 1
+  for (int i = blockIdx.x; i < kWeightTiles<P, M, N, 128>; i += gridDim.x) {
+    WeightTile w = weight_tile<P, M, N, 128>(plan, i);
+    Lines<T, false, P::vectorWidth> d{buffers.gateUp + int64(w.first) * M + w.m, M, w.count, M - w.m};
+    GatheredLines<P, T, false> x{a.x + w.n, P::xStride, plan.slots + w.first, w.count, N - w.n};
     MoeTile<T> tile;
-    tile.multiply(d, x, count, shared_memory());
-    store_tile<P::pairsGateUp>(tile, N - n, [&](int row) {
-      return m + row < M ? a.dGateUp + expert * P::dGateUpExpert + (m + row) * P::dGateUpStride + n : nullptr;
-    });
-  });
+    tile.multiply(d, x, w.count, shared_memory());
+    finish_gate_up_gradient<P>(tile, a, w);
+  }
 }
 
 // dw_down = dy^T h.
@@ -478,15 +545,15 @@ Q35_DEVICE void moe_down_gradient(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   constexpr int M = P::hidden, N = P::width;
-  for_weight_tiles<P, M, N>(plan, [&](int expert, int first, int count, int m, int n) {
-    GatheredLines<P, T, false> dy{a.dy + m, P::dyStride, plan.slots + first, count, M - m};
-    Lines<T, false, P::vectorWidth> h{buffers.h + int64(first) * N + n, N, count, N - n};
+#pragma unroll 1
+  for (int i = blockIdx.x; i < kWeightTiles<P, M, N, 128>; i += gridDim.x) {
+    WeightTile w = weight_tile<P, M, N, 128>(plan, i);
+    GatheredLines<P, T, false> dy{a.dy + w.m, P::dyStride, plan.slots + w.first, w.count, M - w.m};
+    Lines<T, false, P::vectorWidth> h{buffers.h + int64(w.first) * N + w.n, N, w.count, N - w.n};
     MoeTile<T> tile;
-    tile.multiply(dy, h, count, shared_memory());
-    store_tile<P::pairsDown>(tile, N - n, [&](int row) {
-      return m + row < M ? a.dDown + expert * P::dDownExpert + (m + row) * P::dDownStride + n : nullptr;
-    });
-  });
+    tile.multiply(dy, h, w.count, shared_memory());
+    finish_down_gradient<P>(tile, a, w);
+  }
 }
 
 // A block per token: sums its rows of `out` in slot order into y or dx, and backward its dweights.
