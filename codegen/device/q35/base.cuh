@@ -8,6 +8,7 @@
 #include "q35/emulate.h"
 #else
 #define Q35_DEVICE __device__ __forceinline__
+#define Q35_CHECKED
 #endif
 
 namespace q35 {
@@ -25,6 +26,7 @@ struct alignas(2) bf16 {
 template <class T, int N>
 struct alignas(sizeof(T) * N > 16 ? 16 : sizeof(T) * N) Vec {
   T v[N];
+  Q35_CHECKED // emulated: the alignment of loads and stores
 };
 
 // How many elements of T make 16 bytes.

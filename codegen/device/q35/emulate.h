@@ -37,8 +37,8 @@ double fma(double, double, double), fmin(double, double), fmax(double, double), 
 double ceil(double), trunc(double), rint(double), sin(double), cos(double), tanh(double);
 
 // The bounds of everything declared __shared__, from the linker.
-extern char __start_q35_shared[] __attribute__((visibility("hidden")));
-extern char __stop_q35_shared[] __attribute__((visibility("hidden")));
+extern char __start_q35_shared[] __attribute__((visibility("hidden"), weak));
+extern char __stop_q35_shared[] __attribute__((visibility("hidden"), weak));
 }
 
 #define Q35_DEVICE inline
@@ -55,33 +55,50 @@ extern char __stop_q35_shared[] __attribute__((visibility("hidden")));
 // `used`, because barriers are invisible to the optimizer of an unescaped static.
 #define __shared__ static __attribute__((section("q35_shared"), used))
 
+namespace q35::emulated {
+// A member of types that are loaded and stored whole: UBSan checks the alignment of what constructors and assignments take
+// by reference, but not of plain copies.
+struct Checked {
+  Checked() = default;
+  Checked(const Checked &) {}
+  Checked &operator=(const Checked &) { return *this; }
+};
+} // namespace q35::emulated
+#define Q35_CHECKED [[no_unique_address]] ::q35::emulated::Checked checked;
+
 struct uint3 {
   unsigned x, y, z;
 };
-struct int2 {
+struct alignas(8) int2 {
   int x, y;
+  Q35_CHECKED
 };
 struct alignas(16) int4 {
   int x, y, z, w;
+  Q35_CHECKED
 };
 struct alignas(8) uint2 {
   unsigned x, y;
+  Q35_CHECKED
 };
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
+  Q35_CHECKED
 };
 struct alignas(8) float2 {
   float x, y;
+  Q35_CHECKED
 };
 struct alignas(16) float4 {
   float x, y, z, w;
+  Q35_CHECKED
 };
-inline int2 make_int2(int x, int y) { return {x, y}; }
-inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w}; }
-inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
-inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
-inline float2 make_float2(float x, float y) { return {x, y}; }
-inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+inline int2 make_int2(int x, int y) { return {x, y, {}}; }
+inline int4 make_int4(int x, int y, int z, int w) { return {x, y, z, w, {}}; }
+inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y, {}}; }
+inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w, {}}; }
+inline float2 make_float2(float x, float y) { return {x, y, {}}; }
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w, {}}; }
 
 // Not `static`: fibers change them behind the optimizer's back.
 inline uint3 threadIdx, blockIdx, blockDim, gridDim;
@@ -124,8 +141,20 @@ struct Warp {
   unsigned exists, runnable, waiting, polling;
 };
 
+// What all emulated units of a process use in turn, mapped where the first of them puts it.
+struct Arena {
+  static constexpr unsigned long kAddress = 0x350000000000;
+  int lock, ready;
+  alignas(4096) unsigned char signalStack[64 << 10];
+  unsigned char dynamic[(kMaxSharedBytes + kCanaryBytes + kPage - 1) / kPage * kPage], guard[kPage];
+  unsigned char stacks[kMaxThreads * kStackBytes]; // a guard page at the low end of each
+
+  unsigned char *sharedEnd() { return guard; }
+  unsigned char *stack(unsigned thread) { return stacks + thread * kStackBytes; } // or the end, of the last
+};
+
 struct Machine {
-  int lock;
+  Arena *arena;
   const char *kernel;
   void (*body)(void *const *);
   void *const *args;
@@ -135,13 +164,11 @@ struct Machine {
   unsigned long long order, seed;
   long long sharedBytes;
   unsigned char *dynamic; // shared memory
-  unsigned char *stacks, *dynamicEnd, *signalStack;
   void *scheduler; // its stack pointer
   Warp warp[kMaxThreads / 32];
   Thread thread[kMaxThreads];
 };
 inline Machine machine;
-__shared__ unsigned char someSharedByte; // so that the section exists
 
 inline const char *base_name(const char *path) {
   const char *name = path;
@@ -253,7 +280,7 @@ inline void run_block() {
   Machine &m = machine;
   unsigned char poison = m.order == 1 ? 0x3C : 0xFF;
   memset(__start_q35_shared, poison, __stop_q35_shared - __start_q35_shared);
-  memset(m.dynamic - kCanaryBytes, kCanary, m.dynamicEnd - m.dynamic + kCanaryBytes);
+  memset(m.dynamic - kCanaryBytes, kCanary, m.arena->sharedEnd() - m.dynamic + kCanaryBytes);
   memset(m.dynamic, poison, m.sharedBytes);
   m.finished = m.atBarrier = 0;
   m.barrierCount = 0;
@@ -265,7 +292,7 @@ inline void run_block() {
   }
   for (unsigned t = 0; t < m.threads; ++t) {
     // Tops of stacks differ in their low bits, so that hot frames do not fall on the same cache sets.
-    unsigned char *top = m.stacks + (t + 1) * kStackBytes - 64 - t % 61 * 64;
+    unsigned char *top = m.arena->stack(t + 1) - 64 - t % 61 * 64;
     void **frame = reinterpret_cast<void **>(top) - 8;
     memset(frame, 0, 64);
     frame[6] = reinterpret_cast<void *>(&run_thread); // behind six registers; the stack is then 8 below alignment
@@ -289,7 +316,7 @@ inline void run_block() {
     if (m.finished < m.threads && !wake_pollers()) report_deadlock();
   }
   check_canary(m.dynamic - kCanaryBytes, m.dynamic);
-  check_canary(m.dynamic + m.sharedBytes, m.dynamicEnd);
+  check_canary(m.dynamic + m.sharedBytes, m.arena->sharedEnd());
 }
 
 } // namespace q35::emulated
@@ -301,27 +328,37 @@ namespace q35::emulated {
 
 inline void on_signal(int number, siginfo_t *info, void *) {
   auto *at = static_cast<unsigned char *>(info->si_addr);
-  if (at >= machine.dynamicEnd && at < machine.dynamicEnd + kPage)
+  Arena *arena = machine.arena;
+  if (at >= arena->sharedEnd() && at < arena->sharedEnd() + kPage)
     fail("accesses byte %lld of %lld bytes of dynamic shared memory", (long long)(at - machine.dynamic),
          machine.sharedBytes);
-  unsigned char *stacksEnd = machine.stacks + kMaxThreads * kStackBytes;
-  if (at >= machine.stacks && at < stacksEnd) fail("overflows its stack of %lld bytes", kStackBytes);
+  if (at >= arena->stack(0) && at < arena->stack(kMaxThreads)) fail("overflows its stack of %lld bytes", kStackBytes);
   if (number == SIGFPE) fail("divides by zero");
   const char *where = q35_describe ? q35_describe(at) : nullptr;
   fail("accesses %p, %s (signal %d)", at, where ? where : "which is in no buffer", number);
 }
 
-inline unsigned char *reserve(long long bytes) {
-  void *memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) fail("no memory for fibers");
-  return static_cast<unsigned char *>(memory);
+inline Arena *map_arena() {
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+  void *wanted = reinterpret_cast<void *>(Arena::kAddress);
+  // Failing says that it is there already.
+  void *mapped = mmap(wanted, sizeof(Arena), PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (mapped != MAP_FAILED && mapped != wanted) fail("cannot map %zu bytes for fibers", sizeof(Arena));
+  return static_cast<Arena *>(wanted);
 }
 
 // Order: bit 0 reverses threads, bit 1 blocks; from 4 on it is the seed of a random order of threads.
 inline void launch(const char *kernel, void (*body)(void *const *), void *const *args, long long blocks, int threads,
                    long long sharedBytes, int order) {
   Machine &m = machine;
-  while (__atomic_exchange_n(&m.lock, 1, __ATOMIC_ACQUIRE)) sched_yield();
+  Arena *arena = map_arena();
+  while (__atomic_exchange_n(&arena->lock, 1, __ATOMIC_ACQUIRE)) sched_yield();
+  if (!arena->ready) {
+    mprotect(arena->guard, kPage, PROT_NONE);
+    for (int t = 0; t < kMaxThreads; ++t) mprotect(arena->stack(t), kPage, PROT_NONE);
+    arena->ready = 1;
+  }
+  m.arena = arena;
   m.kernel = kernel;
   m.body = body;
   m.args = args;
@@ -330,23 +367,15 @@ inline void launch(const char *kernel, void (*body)(void *const *), void *const 
   if (staticBytes > kMaxStaticSharedBytes) fail("has %lld bytes of static shared memory", staticBytes);
   if (sharedBytes < 0 || sharedBytes + staticBytes > kMaxSharedBytes)
     fail("cannot have %lld bytes of shared memory", sharedBytes + staticBytes);
-  if (!m.stacks) {
-    m.stacks = reserve(kMaxThreads * kStackBytes);
-    for (int t = 0; t < kMaxThreads; ++t) mprotect(m.stacks + t * kStackBytes, kPage, PROT_NONE);
-    long long room = (kMaxSharedBytes + kCanaryBytes + kPage - 1) / kPage * kPage;
-    m.dynamicEnd = reserve(room + kPage) + room;
-    mprotect(m.dynamicEnd, kPage, PROT_NONE);
-    m.signalStack = reserve(64 << 10);
-  }
   m.threads = unsigned(threads);
   m.sharedBytes = sharedBytes;
-  m.dynamic = m.dynamicEnd - (sharedBytes + 1023) / 1024 * 1024;
+  m.dynamic = arena->sharedEnd() - (sharedBytes + 1023) / 1024 * 1024;
   m.order = order >= 4 ? order : order & 1;
   m.seed = order;
 
   stack_t stack = {}, oldStack;
-  stack.ss_sp = m.signalStack;
-  stack.ss_size = 64 << 10;
+  stack.ss_sp = arena->signalStack;
+  stack.ss_size = sizeof arena->signalStack;
   sigaltstack(&stack, &oldStack);
   struct sigaction action = {}, old[4];
   action.sa_sigaction = on_signal;
@@ -363,7 +392,7 @@ inline void launch(const char *kernel, void (*body)(void *const *), void *const 
 
   for (int i = 0; i < 4; ++i) sigaction(signals[i], &old[i], nullptr);
   sigaltstack(&oldStack, nullptr);
-  __atomic_store_n(&m.lock, 0, __ATOMIC_RELEASE);
+  __atomic_store_n(&arena->lock, 0, __ATOMIC_RELEASE);
 }
 
 inline void wait_as(const char *what, Site site, unsigned mask) {
