@@ -1,0 +1,131 @@
+#include "dialect/Qwen35/Reference/Moe.h"
+#include "test/unit/cuda/CudaKernelTest.h"
+
+#include <cmath>
+
+namespace qwen35::codegen::cuda {
+namespace {
+
+using reference::MoeDims;
+
+/// Expects ||got - want|| <= tolerance * ||want||.
+void expectNearL2(const Array &got, const std::vector<double> &want,
+                  double tolerance, const std::string &what) {
+  ASSERT_EQ(got.size(), static_cast<int64_t>(want.size()));
+  double error = 0, norm = 0;
+  for (int64_t i = 0; i < got.size(); ++i) {
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  EXPECT_LE(std::sqrt(error), tolerance * std::sqrt(norm)) << what;
+}
+
+/// `choose(token, slot)` names the expert of a slot.
+template <typename Choose>
+Array routing(int64_t tokens, int64_t topK, Choose choose) {
+  Array idx = i32({tokens, topK});
+  for (int64_t t = 0; t < tokens; ++t)
+    for (int64_t j = 0; j < topK; ++j)
+      idx.set(t * topK + j, choose(t, j));
+  return idx;
+}
+
+class CudaMoeTest : public CudaKernelTest {
+protected:
+  template <typename Choose> void check(MoeDims d, Choose choose) {
+    for (Kind kind : kFloatKinds)
+      check(kind, d, routing(d.tokens, d.topK, choose));
+  }
+
+  void check(Kind kind, MoeDims d, Array idx) {
+    SCOPED_TRACE(testing::Message()
+                 << d.tokens << " tokens, " << d.experts << " experts, "
+                 << (kind == Kind::BF16 ? "bf16" : "f32"));
+    // bf16: h, rows of y and dx, and gate and up in the backward pass, are
+    // rounded on the way.
+    double near = kind == Kind::BF16 ? 4.5e-3 : 2e-6;
+    if (d.tokens == 1)
+      near *= 2; // Few elements: their errors do not average out.
+    Array x = random(kind, {d.tokens, d.hidden}, 1);
+    Array weights = random({d.tokens, d.topK}, 2);
+    Array gateUp =
+        random(kind, {d.experts, 2 * d.intermediate, d.hidden}, 3, 0.4);
+    Array down = random(kind, {d.experts, d.hidden, d.intermediate}, 4, 0.4);
+    run("moe_experts", "{}", {x, weights, idx, gateUp, down},
+        {zeros(kind, {d.tokens, d.hidden})},
+        [&](const Arrays &in, const Arrays &out) {
+          std::vector<double> y(x.size());
+          expectOk(reference::moeExperts<double>(
+              valuesOf(in[0]), valuesOf(in[1]), valuesOf<int32_t>(in[2]),
+              valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y)));
+          expectNearL2(out[0], y, near, "y");
+        });
+    run("moe_experts_bwd", "{}",
+        {random(kind, {d.tokens, d.hidden}, 5), x, weights, idx, gateUp, down},
+        {zeros(kind, {d.tokens, d.hidden}), f32({d.tokens, d.topK}),
+         f32({d.experts, 2 * d.intermediate, d.hidden}),
+         f32({d.experts, d.hidden, d.intermediate})},
+        [&](const Arrays &in, const Arrays &out) {
+          std::vector<double> dx(x.size()), dweights(weights.size()),
+              dGateUp(gateUp.size()), dDown(down.size());
+          expectOk(reference::moeExpertsBwd<double>(
+              valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
+              valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
+              absl::MakeSpan(dx), absl::MakeSpan(dweights),
+              absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
+          expectNearL2(out[0], dx, near, "dx");
+          expectNearL2(out[1], dweights, near, "dweights");
+          expectNearL2(out[2], dGateUp, near, "dw_gate_up");
+          expectNearL2(out[3], dDown, near, "dw_down");
+          // A18: nothing is left over for experts without tokens.
+          std::vector<bool> used(d.experts, false);
+          for (int64_t i = 0; i < in[3].size(); ++i)
+            used[static_cast<int64_t>(in[3][i])] = true;
+          for (int result : {2, 3})
+            for (int64_t i = 0; i < out[result].size(); ++i)
+              if (!used[i / (out[result].size() / d.experts)])
+                ASSERT_EQ(out[result][i], 0) << "result " << result;
+        });
+  }
+};
+
+TEST_F(CudaMoeTest, DebugSize) {
+  check(MoeDims{128, 64, 8, 2, 64},
+        [](int64_t t, int64_t j) { return (t * 5 + j * 3) % 8; });
+}
+
+TEST_F(CudaMoeTest, SizesThatFillNoVector) {
+  check(MoeDims{77, 33, 8, 2, 23},
+        [](int64_t t, int64_t j) { return (t * 5 + j * 3) % 8; });
+}
+
+TEST_F(CudaMoeTest, WideExpertsAndSeveralTiles) {
+  check(MoeDims{150, 320, 3, 1, 192},
+        [](int64_t t, int64_t) { return t % 7 / 3; });
+}
+
+TEST_F(CudaMoeTest, AllTokensOnOneExpert) {
+  check(MoeDims{300, 16, 4, 1, 24}, [](int64_t, int64_t) { return 2; });
+}
+
+TEST_F(CudaMoeTest, A18ExpertsWithoutTokensGetZeroGradients) {
+  check(MoeDims{8, 16, 256, 2, 8},
+        [](int64_t t, int64_t j) { return 31 * t + j; });
+}
+
+TEST_F(CudaMoeTest, ManyBlocksOfThePlan) {
+  check(MoeDims{700, 16, 37, 5, 8},
+        [](int64_t t, int64_t j) { return (t * t + 7 * j) % 37; });
+}
+
+TEST_F(CudaMoeTest, OneToken) {
+  check(MoeDims{1, 5, 2, 2, 3}, [](int64_t, int64_t j) { return j; });
+}
+
+// A token that chose an expert twice, as routers of NaN do, is not special.
+TEST_F(CudaMoeTest, AnExpertTwice) {
+  check(MoeDims{20, 64, 2, 2, 64}, [](int64_t t, int64_t) { return t % 2; });
+}
+
+} // namespace
+} // namespace qwen35::codegen::cuda
