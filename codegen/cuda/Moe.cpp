@@ -1,4 +1,7 @@
-// moe_experts and moe_experts_bwd; see q35/moe.cuh.
+// moe_experts and moe_experts_bwd; see q35/moe.cuh and q35/moe_hopper.cuh.
+//
+// Vectors of 16 bytes are used where columns and strides fill them; views are
+// expected to start at multiples of 8 elements then.
 
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Kernel.h"
@@ -95,13 +98,16 @@ public:
           bool backward)
       : target(target), s(spec, first) {
     int64_t size = bytesOf(s.element), rows = s.rows();
-    parts = 2 * divideCeil(s.I, 128);
+    hopper = target.hopper && fitsHopper(spec, first);
+    int64_t partColumns = hopper ? 256 : 64;
+    int64_t parts = hopper ? divideCeil(s.I, 256) : 2 * divideCeil(s.I, 128);
     Layout layout;
     layout.take(s.planInts() * 4);
     int64_t gateUpAt = backward ? layout.take(rows * 2 * s.I * size) : 0;
     int64_t hAt = layout.take(rows * s.I * size);
     int64_t outAt = layout.take(rows * s.D * size);
     int64_t partialAt = backward ? layout.take(rows * parts * 4) : 0;
+    int64_t mapsAt = hopper ? layout.take(8 * 128) : 0;
     plan.workspaceBytes = layout.bytes;
 
     auto inputStrides = [&](unsigned number) {
@@ -116,7 +122,7 @@ public:
     bool vectorWidth = fills(s.I) && fills(down[0]) && fills(down[1]);
     constant("tokens", s.T).constant("hidden", s.D).constant("topK", s.K);
     constant("experts", s.E).constant("width", s.I).constant("parts", parts);
-    constant("partColumns", 64);
+    constant("partColumns", partColumns).constant("mapsAt", mapsAt);
     constant("gateUpAt", gateUpAt).constant("hAt", hAt);
     constant("outAt", outAt).constant("partialAt", partialAt);
     constant("xStride", x[0]).constant("weightsStride", weights[0]);
@@ -145,21 +151,28 @@ public:
 
   /// Which rows belong to which expert.
   void addPlan() {
-    add("moe_plan_count", s.planBlocks(), s.E * 4);
+    if (hopper)
+      add("moe_plan_count_hopper", s.planBlocks() + 1, s.E * 4);
+    else
+      add("moe_plan_count", s.planBlocks(), s.E * 4);
     add("moe_plan_scan", divideCeil(s.E, 8), 0);
     add("moe_plan_rows", s.planBlocks(), (512 + 16 + 2 * s.E) * 4);
   }
 
-  /// A product of all rows, with tiles of `tileColumns` of its `columns`.
+  /// A product of all rows, with tiles of `tileColumns` of its `columns`, and
+  /// twice as many on Hopper.
   void addRows(StringRef function, int64_t columns, int64_t tileColumns,
                int64_t flopsPerRow) {
+    if (hopper)
+      tileColumns *= 2;
     addProduct(function, s.maxRowTiles() * divideCeil(columns, tileColumns),
                flopsPerRow);
   }
 
   /// The gradient of an [E, M, N] parameter.
   void addGradient(StringRef function, int64_t M, int64_t N) {
-    addProduct(function, s.E * divideCeil(M, 128) * divideCeil(N, 128),
+    addProduct(function,
+               s.E * divideCeil(M, 128) * divideCeil(N, hopper ? 256 : 128),
                2 * M * N);
   }
 
@@ -174,13 +187,30 @@ public:
   const Shape &shape() const { return s; }
 
 private:
+  /// What q35/moe_hopper.cuh asks of operands. Boxes take any strides that are
+  /// multiples of 16 bytes.
+  static bool fitsHopper(const KernelSpec &spec, unsigned first) {
+    Shape s(spec, first);
+    if (!s.element.isBF16() || s.D % 64 != 0 || s.I % 64 != 0)
+      return false;
+    auto fills = [](MemRefType type) {
+      return llvm::all_of(llvm::ArrayRef(stridesOf(type)).drop_back(),
+                          [](int64_t stride) { return stride % 8 == 0; });
+    };
+    MemRefType gateUp = spec.inputs[first + 3];
+    return fills(spec.inputs[0]) && fills(spec.inputs[first]) &&
+           fills(gateUp) && fills(spec.inputs[first + 4]) &&
+           fills(spec.outputs[0]) &&
+           stridesOf(gateUp)[0] == 2 * s.I * stridesOf(gateUp)[1];
+  }
+
   DeviceStage &constant(StringRef name, int64_t value) {
     return constants.constant(name, value);
   }
 
-  DeviceStage &add(StringRef function, int64_t blocks, int64_t sharedBytes) {
+  DeviceStage &add(llvm::StringRef function, int64_t blocks, int64_t sharedBytes) {
     DeviceStage stage;
-    stage.header = "q35/moe.cuh";
+    stage.header = hopper ? "q35/moe_hopper.cuh" : "q35/moe.cuh";
     stage.function = function.str();
     stage.blocks = blocks;
     stage.threads = 256;
@@ -191,17 +221,22 @@ private:
   }
 
   void addProduct(StringRef function, int64_t maxTiles, int64_t flopsPerRow) {
-    constexpr int64_t kSharedBytes = 3 * (128 + 128) * 128;
-    DeviceStage &stage =
-        add(function, std::min<int64_t>(maxTiles, 2 * target.multiprocessors),
-            kSharedBytes);
-    stage.minBlocks = s.element.isBF16() ? 2 : 1;
+    // Of q35::TileProduct and q35::HopperStages.
+    int64_t sharedBytes =
+        hopper ? 4 * (128 + 256) * 128 + 2 * 4 * 8 : 3 * (128 + 128) * 128;
+    int perMultiprocessor = !hopper && s.element.isBF16() ? 2 : 1;
+    DeviceStage &stage = add(
+        hopper ? (function + "_hopper").str() : function.str(),
+        std::min<int64_t>(maxTiles, perMultiprocessor * target.multiprocessors),
+        sharedBytes);
+    stage.threads = hopper ? 384 : 256;
+    stage.minBlocks = perMultiprocessor;
     stage.flops = double(s.slots()) * double(flopsPerRow);
   }
 
   const GpuTarget &target;
   Shape s;
-  int64_t parts;
+  bool hopper = false; ///< The products, with wgmma.
   DeviceStage constants; // Only those.
 };
 

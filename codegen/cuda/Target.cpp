@@ -9,11 +9,13 @@ namespace qwen35::codegen::cuda {
 namespace {
 
 /// "emulated" is the GPU of tests: portable kernels, all of them our own,
-/// compiled for the host (codegen/device/q35/emulate.h).
+/// compiled for the host (codegen/device/q35/emulate.h); "emulated_sm_90a" takes
+/// those for Hopper.
 const GpuTarget kTargets[] = {
     {"sm_80", 80, false, true, 108},  {"sm_90a", 90, true, true, 132},
     {"sm_100a", 100, false, true, 148}, {"sm_120", 120, false, true, 170},
     {"emulated", 90, false, false, 4},
+    {"emulated_sm_90a", 90, true, false, 4},
 };
 
 struct GpuKernelTarget : qkern::KernelTarget {

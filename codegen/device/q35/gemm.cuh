@@ -50,7 +50,7 @@ struct TileLoader {
   using T = typename Operand::Element;
   static constexpr int kCopies = Extent * 8 / Threads, kPanels = Extent / kLine<T>;
   static_assert(Extent * 8 % Threads == 0 && Threads % 8 == 0);
-  const Operand &operand;
+  Operand operand;
   int thread;
   int lines[Operand::alongK ? kCopies : 1];
 

@@ -62,6 +62,8 @@ protected:
                                  const std::string &target);
 
   mlir::MLIRContext context;
+  /// Whose plan runs; "emulated_sm_90a" for kernels that only Hopper has.
+  std::string target = "emulated";
 
 private:
   void checkWithNvrtc(const KernelSpec &spec, const KernelPlan &emulated);

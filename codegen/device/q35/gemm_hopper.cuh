@@ -1,0 +1,124 @@
+#pragma once
+#include "q35/gemm.cuh"
+#include "q35/hopper.cuh"
+
+// Products of tiles 128x256 on Hopper by persistent blocks of three warpgroups: one fills stages of shared memory, ahead
+// over the borders of tiles; two multiply with wgmma, 64 rows each, and finish their tile while the next is being filled.
+//
+// Stages hold tiles as gemm.cuh has them: [128] and [256] lines of 128 bytes along k, or panels of 64 columns and 64
+// lines across it. That is what boxes of swizzled tensor maps are as well.
+
+namespace q35 {
+
+struct HopperStages {
+  static constexpr int kStages = 4, kBytesA = 128 * 128, kBytesB = 256 * 128, kBytes = kBytesA + kBytesB;
+  static constexpr int kPanel = 64 * 128; // 64 lines
+  static constexpr int kThreads = 384, kSharedBytes = kStages * kBytes + 2 * kStages * 8;
+};
+
+// A tile of C as epilogues see it, see TileProduct.
+struct HopperTile {
+  static constexpr int kM = 1, kN = 32;
+  float c[1][kN][4];
+  Q35_DEVICE static int warp_row() { return (int(threadIdx.x) / 32 - 4) * 16; }
+  Q35_DEVICE static int warp_column() { return 0; }
+  Q35_DEVICE static int row(int, int half) { return warp_row() + half * 8 + int(threadIdx.x) % 32 / 4; }
+};
+
+// C = A B^T for tiles blockIdx.x, blockIdx.x + gridDim.x, ... of tiles().
+//   work(i)                   what tile i is: `steps` of 64 of k; `rows` of it, 64 or 128 are multiplied. By all threads.
+//   produce(work)             a function load(step, a, b, full) that thread 0 of the first warpgroup, or all of it where
+//                             Gathered, calls to fill a stage: thread 0 arrives at `full` once, with the bytes of its boxes;
+//                             other copies are by cp.async
+//   finish(tile, work)        by the warpgroups of the rows
+template <bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Finish>
+Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Finish finish) {
+  using S = HopperStages;
+  unsigned char *shared = shared_memory();
+  Barrier *full = reinterpret_cast<Barrier *>(shared + S::kStages * S::kBytes), *empty = full + S::kStages;
+  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    for (int s = 0; s < S::kStages; ++s) {
+      barrier_init(full + s, Gathered ? 5 : 1);
+      barrier_init(empty + s, 8);
+    }
+    barrier_init_fence();
+  }
+  __syncthreads();
+  int at = 0; // steps of all tiles so far
+
+  if (warp < 4) {
+    give_registers<40>();
+    if (!Gathered && threadIdx.x != 0) return;
+    // Copies by cp.async land kAhead steps after they were started; each warp says so, after a fence, since the products
+    // read through another proxy.
+    constexpr int kAhead = 2;
+    auto landed = [&](int step) {
+      fence_async_proxy();
+      __syncwarp();
+      if (lane == 0) barrier_arrive(full + step % S::kStages);
+    };
+#pragma unroll 1
+    for (int i = blockIdx.x; i < tiles(); i += gridDim.x) {
+      auto w = work(i);
+      auto load = produce(w);
+#pragma unroll 1
+      for (int step = 0; step < w.steps; ++step, ++at) {
+        int s = at % S::kStages;
+        unsigned char *stage = shared + s * S::kBytes;
+        barrier_wait(empty + s, at / S::kStages % 2 ^ 1);
+        load(step, stage, stage + S::kBytesA, full + s);
+        if constexpr (Gathered) {
+          cp_async_commit();
+          cp_async_wait<kAhead>();
+          if (at >= kAhead) landed(at - kAhead);
+        }
+      }
+    }
+    if constexpr (Gathered) {
+      cp_async_wait<0>();
+      for (int step = at < kAhead ? 0 : at - kAhead; step < at; ++step) landed(step);
+    }
+  } else {
+    take_registers<232>();
+    int half = warp / 4 - 1;
+#pragma unroll 1
+    for (int i = blockIdx.x; i < tiles(); i += gridDim.x) {
+      auto w = work(i);
+      if (half * 64 >= w.rows) {
+#pragma unroll 1
+        for (int step = 0; step < w.steps; ++step, ++at) {
+          barrier_wait(full + at % S::kStages, at / S::kStages % 2);
+          if (lane == 0) barrier_arrive(empty + at % S::kStages);
+        }
+        continue;
+      }
+      HopperTile tile;
+#pragma unroll
+      for (int n = 0; n < tile.kN; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) tile.c[0][n][e] = 0;
+#pragma unroll 1
+      for (int step = 0; step < w.steps; ++step, ++at) {
+        int s = at % S::kStages;
+        const unsigned char *stage = shared + s * S::kBytes;
+        barrier_wait(full + s, at / S::kStages % 2);
+        uint64 a = wgmma_operand(stage + half * S::kPanel, AcrossA ? S::kPanel : 16, 1024);
+        uint64 b = wgmma_operand(stage + S::kBytesA, AcrossB ? S::kPanel : 16, 1024);
+        wgmma_fence();
+#pragma unroll
+        for (int k = 0; k < 4; ++k)
+          wgmma_add<AcrossA, AcrossB>(tile.c[0], a + k * (AcrossA ? 128 : 2), b + k * (AcrossB ? 128 : 2));
+        wgmma_commit();
+        wgmma_wait<1>();
+        if (step > 0 && lane == 0) barrier_arrive(empty + (at - 1) % S::kStages);
+      }
+      wgmma_wait<0>();
+      pin(tile.c[0]);
+      if (w.steps > 0 && lane == 0) barrier_arrive(empty + (at - 1) % S::kStages);
+      finish(tile, w);
+    }
+  }
+}
+
+} // namespace q35

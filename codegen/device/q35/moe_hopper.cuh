@@ -1,0 +1,247 @@
+#pragma once
+#include "q35/gemm_hopper.cuh"
+#include "q35/moe.cuh"
+
+// The products of moe.cuh for bf16 on Hopper. Weights and activations come as boxes of tensor maps, rows of x and dy by
+// cp.async. Sizes are multiples of 64.
+
+namespace q35 {
+
+// Tensor maps in the workspace.
+struct MoeMaps {
+  enum {
+    kGateUp,       // w_gate_up along k, in strips of eight: gate, then up
+    kDown,         // w_down along k
+    kH,            // h along k
+    kForward,      // so many in moe_experts
+    kDownAcross = kDown, // and in moe_experts_bwd: w_down across k
+    kGateUpAcross = kForward,
+    kD,       // d(gate, up) along k
+    kDAcross, // and across it
+    kBackward,
+    kHAcross = kH,
+  };
+};
+
+template <class P>
+Q35_DEVICE TensorMap *moe_maps(unsigned char *workspace) {
+  return reinterpret_cast<TensorMap *>(workspace + P::mapsAt);
+}
+
+// Stage 1 of the plan, and one more block that makes the maps.
+template <class P, class... Args>
+Q35_DEVICE void moe_plan_count_hopper(Args... args) {
+  using Plan = RoutePlan<P>;
+  if (blockIdx.x < Plan::kBlocks) return moe_plan_count<P>(args...);
+  auto a = moe_arguments(args...);
+  MoeBuffers<P, bf16> buffers(a.workspace);
+  __shared__ TensorMap scratch[8];
+  int warp = threadIdx.x / 32;
+  TensorMap *map = moe_maps<P>(a.workspace) + warp, *own = scratch + warp;
+  constexpr int D = P::hidden, I = P::width, E = P::experts, R = Plan::kRows;
+  constexpr int64 gateUpRow = P::gateUpStride * 2, downRow = P::downStride * 2;
+  // Rows of an activation along k, 64 a box; columns across it, 64 rows and `columns` / 64 panels a box.
+  auto along = [&](const bf16 *base, int64 width) {
+    make_tensor_map(map, own, base, {int(width), R, 1, 1}, {width * 2, width * 2, width * 2}, {64, 64, 1, 1});
+  };
+  auto across = [&](const bf16 *base, int64 width, int columns) {
+    make_tensor_map(map, own, base, {64, R, int(width / 64), 1}, {width * 2, 128, width * 2}, {64, 64, columns / 64, 1});
+  };
+  if (warp == MoeMaps::kGateUp)
+    make_tensor_map(map, own, a.gateUp, {D, 8, 2, (2 * E - 1) * I / 8}, {gateUpRow, I * gateUpRow, 8 * gateUpRow},
+                    {64, 8, 2, 16});
+  if constexpr (!P::backward) {
+    if (warp == MoeMaps::kDown)
+      make_tensor_map(map, own, a.down, {I, D, E, 1}, {downRow, P::downExpert * 2, downRow}, {64, 256, 1, 1});
+    if (warp == MoeMaps::kH) along(buffers.h, I);
+  } else {
+    if (warp == MoeMaps::kDownAcross)
+      make_tensor_map(map, own, a.down, {64, D, I / 64, E}, {downRow, 128, P::downExpert * 2}, {64, 64, 4, 1});
+    if (warp == MoeMaps::kHAcross) across(buffers.h, I, 256);
+    if (warp == MoeMaps::kGateUpAcross)
+      make_tensor_map(map, own, a.gateUp, {64, 2 * I, D / 64, E}, {gateUpRow, 128, P::gateUpExpert * 2}, {64, 64, 4, 1});
+    if (warp == MoeMaps::kD) along(buffers.gateUp, 2 * I);
+    if (warp == MoeMaps::kDAcross) across(buffers.gateUp, 2 * I, 128);
+  }
+}
+
+// A tile of a product of rows.
+struct MoeRowsWork {
+  MoeRows tile;
+  int column, steps, rows;
+};
+
+// Works on tiles of `tileColumns` of `columns`, k deep.
+template <bool AcrossB, bool Gathered, class P, class Produce, class Finish>
+Q35_DEVICE void hopper_rows(const RoutePlan<P> &plan, int columns, int tileColumns, int k, Produce produce,
+                            Finish finish) {
+  int columnTiles = (columns + tileColumns - 1) / tileColumns;
+  auto work = [&](int i) {
+    MoeRows rows = moe_rows(plan, i / columnTiles);
+    return MoeRowsWork{rows, i % columnTiles * tileColumns, k / 64, rows.stored};
+  };
+  hopper_products<false, AcrossB, Gathered>([&] { return plan.tiles[0] * columnTiles; }, work, produce, finish);
+}
+
+// The first 64 or 128 rows of a tile along k. Thread 0.
+Q35_DEVICE void load_rows(unsigned char *to, const TensorMap *map, Barrier *full, int step, MoeRows rows) {
+  tensor_load(to, map, full, step * 64, rows.first, 0, 0);
+  if (rows.stored > 64) tensor_load(to + HopperStages::kPanel, map, full, step * 64, rows.first + 64, 0, 0);
+}
+
+template <class P, class... Args>
+Q35_DEVICE void moe_up_hopper(Args... args) {
+  auto a = moe_arguments(args...);
+  RoutePlan<P> plan(a.workspace);
+  const TensorMap *map = moe_maps<P>(a.workspace) + MoeMaps::kGateUp;
+  if (threadIdx.x == 0) tensor_map_acquire(map);
+  hopper_rows<false, true>(
+      plan, P::width, 128, P::hidden,
+      [&](MoeRowsWork w) {
+        GatheredLines<P, bf16, true> x{a.x, P::xStride, plan.slots + w.tile.first, w.tile.count, P::hidden};
+        TileLoader<decltype(x), 128, 128> loader(x, threadIdx.x);
+        int strip = (w.tile.expert * 2 * int(P::width) + w.column) / 8;
+        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+          if (threadIdx.x == 0) {
+            barrier_arrive_expect(full, HopperStages::kBytesB);
+            tensor_load(toB, map, full, step * 64, 0, 0, strip);
+          }
+          loader.load(to, step * 64);
+        };
+      },
+      [&](const HopperTile &tile, MoeRowsWork w) {
+        finish_up<P>(tile, a, plan.slots + w.tile.first, w.tile, w.column);
+      });
+}
+
+template <class P, class... Args>
+Q35_DEVICE void moe_down_hopper(Args... args) {
+  auto a = moe_arguments(args...);
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, bf16> buffers(a.workspace);
+  const TensorMap *maps = moe_maps<P>(a.workspace);
+  if (threadIdx.x == 0) {
+    tensor_map_acquire(maps + MoeMaps::kH);
+    tensor_map_acquire(maps + MoeMaps::kDown);
+  }
+  hopper_rows<false, false>(
+      plan, P::hidden, 256, P::width,
+      [&](MoeRowsWork w) {
+        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+          barrier_arrive_expect(full, HopperStages::kBytesB + w.rows * 128);
+          tensor_load(toB, maps + MoeMaps::kDown, full, step * 64, w.column, w.tile.expert, 0);
+          load_rows(to, maps + MoeMaps::kH, full, step, w.tile);
+        };
+      },
+      [&](const HopperTile &tile, MoeRowsWork w) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
+}
+
+template <class P, class... Args>
+Q35_DEVICE void moe_down_bwd_hopper(Args... args) {
+  auto a = moe_arguments(args...);
+  RoutePlan<P> plan(a.workspace);
+  const TensorMap *map = moe_maps<P>(a.workspace) + MoeMaps::kDownAcross;
+  if (threadIdx.x == 0) tensor_map_acquire(map);
+  hopper_rows<true, true>(
+      plan, P::width, 256, P::hidden,
+      [&](MoeRowsWork w) {
+        GatheredLines<P, bf16, true> dy{a.dy, P::dyStride, plan.slots + w.tile.first, w.tile.count, P::hidden};
+        TileLoader<decltype(dy), 128, 128> loader(dy, threadIdx.x);
+        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+          if (threadIdx.x == 0) {
+            barrier_arrive_expect(full, HopperStages::kBytesB);
+            tensor_load(toB, map, full, 0, step * 64, w.column / 64, w.tile.expert);
+          }
+          loader.load(to, step * 64);
+        };
+      },
+      [&](const HopperTile &tile, MoeRowsWork w) {
+        finish_down_bwd<P>(tile, a, plan.slots + w.tile.first, w.tile, w.column);
+      });
+}
+
+template <class P, class... Args>
+Q35_DEVICE void moe_up_bwd_hopper(Args... args) {
+  auto a = moe_arguments(args...);
+  RoutePlan<P> plan(a.workspace);
+  MoeBuffers<P, bf16> buffers(a.workspace);
+  const TensorMap *maps = moe_maps<P>(a.workspace);
+  if (threadIdx.x == 0) {
+    tensor_map_acquire(maps + MoeMaps::kD);
+    tensor_map_acquire(maps + MoeMaps::kGateUpAcross);
+  }
+  hopper_rows<true, false>(
+      plan, P::hidden, 256, 2 * P::width,
+      [&](MoeRowsWork w) {
+        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+          barrier_arrive_expect(full, HopperStages::kBytesB + w.rows * 128);
+          tensor_load(toB, maps + MoeMaps::kGateUpAcross, full, 0, step * 64, w.column / 64, w.tile.expert);
+          load_rows(to, maps + MoeMaps::kD, full, step, w.tile);
+        };
+      },
+      [&](const HopperTile &tile, MoeRowsWork w) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
+}
+
+// A tile of the gradient of a parameter.
+struct MoeWeightWork {
+  WeightTile tile;
+  int steps, rows;
+};
+
+template <int M, int N, class P, class Produce, class Finish>
+Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, Produce produce, Finish finish) {
+  auto work = [&](int i) {
+    WeightTile tile = weight_tile<P, M, N, 256>(plan, i);
+    return MoeWeightWork{tile, plan.aligned(tile.count) / 64, M - tile.m < 128 ? M - tile.m : 128};
+  };
+  hopper_products<true, true, true>([] { return kWeightTiles<P, M, N, 256>; }, work, produce, finish);
+}
+
+template <class P, class... Args>
+Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
+  auto a = moe_arguments(args...);
+  RoutePlan<P> plan(a.workspace);
+  const TensorMap *map = moe_maps<P>(a.workspace) + MoeMaps::kDAcross;
+  if (threadIdx.x == 0) tensor_map_acquire(map);
+  constexpr int M = 2 * P::width, N = P::hidden;
+  hopper_gradient<M, N>(
+      plan,
+      [&](MoeWeightWork w) {
+        GatheredLines<P, bf16, false> x{a.x + w.tile.n, P::xStride, plan.slots + w.tile.first, w.tile.count, N - w.tile.n};
+        TileLoader<decltype(x), 256, 128> loader(x, threadIdx.x);
+        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+          if (threadIdx.x == 0) {
+            barrier_arrive_expect(full, HopperStages::kBytesA);
+            tensor_load(to, map, full, 0, w.tile.first + step * 64, w.tile.m / 64, 0);
+          }
+          loader.load(toB, step * 64);
+        };
+      },
+      [&](const HopperTile &tile, MoeWeightWork w) { finish_gate_up_gradient<P>(tile, a, w.tile); });
+}
+
+template <class P, class... Args>
+Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
+  auto a = moe_arguments(args...);
+  RoutePlan<P> plan(a.workspace);
+  const TensorMap *map = moe_maps<P>(a.workspace) + MoeMaps::kHAcross;
+  if (threadIdx.x == 0) tensor_map_acquire(map);
+  constexpr int M = P::hidden, N = P::width;
+  hopper_gradient<M, N>(
+      plan,
+      [&](MoeWeightWork w) {
+        GatheredLines<P, bf16, false> dy{a.dy + w.tile.m, P::dyStride, plan.slots + w.tile.first, w.tile.count,
+                                         M - w.tile.m};
+        TileLoader<decltype(dy), 128, 128> loader(dy, threadIdx.x);
+        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+          if (threadIdx.x == 0) {
+            barrier_arrive_expect(full, HopperStages::kBytesB);
+            tensor_load(toB, map, full, 0, w.tile.first + step * 64, w.tile.n / 64, 0);
+          }
+          loader.load(to, step * 64);
+        };
+      },
+      [&](const HopperTile &tile, MoeWeightWork w) { finish_down_gradient<P>(tile, a, w.tile); });
+}
+
+} // namespace q35
