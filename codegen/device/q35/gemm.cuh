@@ -15,8 +15,8 @@
 //   static bool alongK        line i is row i of the tile; otherwise line i is k = i, from the first row of the tile on
 //   static bool vector        lines start at 16-byte boundaries and `columns` fills 16-byte chunks
 //   Element *base
-//   int64 offset(int i)       line i, elements from base; negative: it has none. Any i of the tile or of k; below 2^31
-//                             where alongK
+//   int64 offset(int i)       line i, elements from base; negative: it has none. Any i of the tile or of k. An int where
+//                             lines are within 2^31 elements, as they have to be where alongK
 //   int columns               elements of a line that exist
 //
 // bf16 multiplies by mma with sums in float. Float uses FMAs: exact products, one rounding per step, k ascending.
@@ -70,22 +70,27 @@ struct TileLoader {
       for (int i = 0; i < kCopies; ++i)
         copy(tile + tile_chunk(mine + i * (Threads / 8), chunk), lines[i], k + chunk * vec);
     } else {
-      static_assert(Extent % line == 0);
+      static_assert(Extent % line == 0 && line * 8 % Threads == 0);
+      constexpr int passes = line * 8 / Threads;
+      decltype(operand.offset(0)) from[passes]; // Looked up together: that can take a while.
 #pragma unroll
-      for (int first = 0; first < line; first += Threads / 8) {
-        if (line % (Threads / 8) != 0 && first + mine >= line) break;
-        int64 from = operand.offset(k + first + mine);
+      for (int pass = 0; pass < passes; ++pass) from[pass] = operand.offset(k + pass * (Threads / 8) + mine);
+#pragma unroll
+      for (int pass = 0; pass < passes; ++pass)
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel)
-          copy(tile + panel * line * 128 + tile_chunk(first + mine, chunk), from, panel * line + chunk * vec);
-      }
+          copy(tile + panel * line * 128 + tile_chunk(pass * (Threads / 8) + mine, chunk), from[pass],
+               panel * line + chunk * vec);
     }
   }
 
 private:
-  Q35_DEVICE void copy(unsigned char *to, int64 line, int column) const {
+  template <class Offset>
+  Q35_DEVICE void copy(unsigned char *to, Offset line, int column) const {
     if constexpr (Operand::vector) {
-      cp_async16(to, operand.base + (line + column), line >= 0 && column < operand.columns);
+      // Of a chunk that is missing the address has to be aligned all the same.
+      bool valid = line >= 0 && column < operand.columns;
+      cp_async16(to, operand.base + (valid ? line + column : 0), valid);
     } else {
       Vec<T, kVec<T>> chunk;
 #pragma unroll

@@ -30,9 +30,10 @@ struct HopperTile {
 //   produce(work)             a function load(step, a, b, full) that thread 0 of the first warpgroup, or all of it where
 //                             Gathered, calls to fill a stage: thread 0 arrives at `full` once, with the bytes of its boxes;
 //                             other copies are by cp.async
-//   finish(tile, work)        by the warpgroups of the rows
-template <bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Finish>
-Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Finish finish) {
+//   prepare(work)             what is to be looked up for the end, by the warpgroups of the rows
+//   finish(tile, work, ready) with what `prepare` found
+template <bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Prepare, class Finish>
+Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare prepare, Finish finish) {
   using S = HopperStages;
   unsigned char *shared = shared_memory();
   Barrier *full = reinterpret_cast<Barrier *>(shared + S::kStages * S::kBytes), *empty = full + S::kStages;
@@ -81,10 +82,13 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Finish 
     }
   } else {
     take_registers<232>();
-    int half = warp / 4 - 1;
+    int half = warp / 4 - 1, count = tiles();
+    auto next = work(blockIdx.x < count ? blockIdx.x : 0);
 #pragma unroll 1
-    for (int i = blockIdx.x; i < tiles(); i += gridDim.x) {
-      auto w = work(i);
+    for (int i = blockIdx.x; i < count; i += gridDim.x) {
+      // Looked up a tile ahead, and under the products.
+      auto w = next;
+      next = work(i + gridDim.x < count ? i + gridDim.x : i);
       if (half * 64 >= w.rows) {
 #pragma unroll 1
         for (int step = 0; step < w.steps; ++step, ++at) {
@@ -93,6 +97,7 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Finish 
         }
         continue;
       }
+      auto ready = prepare(w);
       HopperTile tile;
 #pragma unroll
       for (int n = 0; n < tile.kN; ++n)
@@ -116,7 +121,7 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Finish 
       wgmma_wait<0>();
       pin(tile.c[0]);
       if (w.steps > 0 && lane == 0) barrier_arrive(empty + (at - 1) % S::kStages);
-      finish(tile, w);
+      finish(tile, w, ready);
     }
   }
 }

@@ -201,10 +201,10 @@ struct GatheredLines {
   using Element = T;
   static constexpr bool alongK = AlongK, vector = P::vectorHidden;
   const T *base;
-  int64 stride;
+  int stride;
   const int *slots;
   int count, columns;
-  Q35_DEVICE int64 offset(int i) const { return i < count ? slots[i] / int(P::topK) * stride : -1; }
+  Q35_DEVICE int offset(int i) const { return i < count ? slots[i] / int(P::topK) * stride : -1; }
 };
 
 // Rows of an expert's gate_up weight, in strips of eight: gate, then up of the same eight columns of h.
@@ -215,7 +215,7 @@ struct GateUpLines {
   const T *base; // of the expert
   int column;    // of h, that the tile starts at
   static constexpr int columns = P::hidden;
-  Q35_DEVICE int64 offset(int i) const {
+  Q35_DEVICE int offset(int i) const {
     int at = column + i / 16 * 8 + i % 8;
     return at < P::width ? (i / 8 % 2 * P::width + at) * P::gateUpStride : -1;
   }
@@ -260,8 +260,9 @@ Q35_DEVICE float activation_sigmoid(float x) {
 
 // What becomes of a tile of gate and up in strips of eight columns; `column` of h is the tile's first. Forward:
 // h = weight * silu(gate) * up. Backward: both as they are.
-template <class P, class Tile, class Arguments>
-Q35_DEVICE void finish_up(const Tile &tile, const Arguments &a, const int *slots, MoeRows rows, int column) {
+// weight(m, half): the routing weight of such a row.
+template <class P, class Tile, class Arguments, class Weight>
+Q35_DEVICE void finish_up(const Tile &tile, const Arguments &a, MoeRows rows, int column, Weight weightOf) {
   using T = typename Arguments::Element;
   MoeBuffers<P, T> buffers(a.workspace);
   column += tile.warp_column() / 2;
@@ -273,7 +274,7 @@ Q35_DEVICE void finish_up(const Tile &tile, const Arguments &a, const int *slots
       bool inside = row < rows.stored;
       int64 at = rows.first + row;
       float weight = 0;
-      if constexpr (!P::backward) weight = row_weight<P>(a.weights, slots, row, rows.count);
+      if constexpr (!P::backward) weight = weightOf(m, half);
 #pragma unroll
       for (int group = 0; group < Tile::kN; group += 8) {
         float gate[4][2], up[4][2];
@@ -313,7 +314,9 @@ Q35_DEVICE void moe_up(Args... args) {
     GateUpLines<P, T> w{a.gateUp + rows.expert * P::gateUpExpert, columnTile * 64};
     MoeTile<T> tile;
     tile.multiply(x, w, P::hidden, shared_memory());
-    finish_up<P>(tile, a, slots, rows, columnTile * 64);
+    finish_up<P>(tile, a, rows, columnTile * 64, [&](int m, int half) {
+      return row_weight<P>(a.weights, slots, tile.row(m, half), rows.count);
+    });
   });
 }
 
@@ -420,8 +423,8 @@ Q35_DEVICE float activation_bwd(const float (&dh)[8], float weight, T *gateAt, T
 
 // What becomes of a tile of dh: gate and up become their gradients, h the weighted activation, and the shares of
 // dweights = <dh, silu(gate) up> of P::partColumns columns each go to `partial`. Empty rows have gate = up = dh = 0.
-template <class P, class Tile, class Arguments>
-Q35_DEVICE void finish_down_bwd(const Tile &tile, const Arguments &a, const int *slots, MoeRows rows, int column) {
+template <class P, class Tile, class Arguments, class Weight>
+Q35_DEVICE void finish_down_bwd(const Tile &tile, const Arguments &a, MoeRows rows, int column, Weight weightOf) {
   using T = typename Arguments::Element;
   MoeBuffers<P, T> buffers(a.workspace);
   column += tile.warp_column();
@@ -431,7 +434,7 @@ Q35_DEVICE void finish_down_bwd(const Tile &tile, const Arguments &a, const int 
     for (int half = 0; half < 2; ++half) {
       int row = tile.row(m, half);
       int64 at = rows.first + row;
-      float weight = row_weight<P>(a.weights, slots, row, rows.count), share = 0;
+      float weight = weightOf(m, half), share = 0;
 #pragma unroll
       for (int group = 0; group < Tile::kN; group += 4) {
         float value[4][2], dh[8];
@@ -464,7 +467,9 @@ Q35_DEVICE void moe_down_bwd(Args... args) {
                                       int(P::width) - column};
     MoeTile<T> tile;
     tile.multiply(dy, w, P::hidden, shared_memory());
-    finish_down_bwd<P>(tile, a, slots, rows, column);
+    finish_down_bwd<P>(tile, a, rows, column, [&](int m, int half) {
+      return row_weight<P>(a.weights, slots, tile.row(m, half), rows.count);
+    });
   });
 }
 

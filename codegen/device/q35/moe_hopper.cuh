@@ -71,16 +71,30 @@ struct MoeRowsWork {
   int column, steps, rows;
 };
 
+struct Nothing {};
+
+// Weights of the two rows of a thread.
+struct HopperWeights {
+  float half[2];
+};
+template <class P>
+Q35_DEVICE HopperWeights hopper_weights(const float *weights, const RoutePlan<P> &plan, MoeRows rows) {
+  const int *slots = plan.slots + rows.first;
+  return {{row_weight<P>(weights, slots, HopperTile::row(0, 0), rows.count),
+           row_weight<P>(weights, slots, HopperTile::row(0, 1), rows.count)}};
+}
+
 // Works on tiles of `tileColumns` of `columns`, k deep.
-template <bool AcrossB, bool Gathered, class P, class Produce, class Finish>
+template <bool AcrossB, bool Gathered, class P, class Produce, class Prepare, class Finish>
 Q35_DEVICE void hopper_rows(const RoutePlan<P> &plan, int columns, int tileColumns, int k, Produce produce,
-                            Finish finish) {
+                            Prepare prepare, Finish finish) {
   int columnTiles = (columns + tileColumns - 1) / tileColumns;
   auto work = [&](int i) {
     MoeRows rows = moe_rows(plan, i / columnTiles);
     return MoeRowsWork{rows, i % columnTiles * tileColumns, k / 64, rows.stored};
   };
-  hopper_products<false, AcrossB, Gathered>([&] { return plan.tiles[0] * columnTiles; }, work, produce, finish);
+  hopper_products<false, AcrossB, Gathered>([&] { return plan.tiles[0] * columnTiles; }, work, produce, prepare,
+                                            finish);
 }
 
 // The first 64 or 128 rows of a tile along k. Thread 0.
@@ -109,8 +123,15 @@ Q35_DEVICE void moe_up_hopper(Args... args) {
           loader.load(to, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeRowsWork w) {
-        finish_up<P>(tile, a, plan.slots + w.tile.first, w.tile, w.column);
+      [&](MoeRowsWork w) {
+        if constexpr (P::backward) return Nothing();
+        else return hopper_weights(a.weights, plan, w.tile);
+      },
+      [&](const HopperTile &tile, MoeRowsWork w, auto ready) {
+        finish_up<P>(tile, a, w.tile, w.column, [&](int, int half) {
+          if constexpr (P::backward) return 0.0f;
+          else return ready.half[half];
+        });
       });
 }
 
@@ -133,7 +154,8 @@ Q35_DEVICE void moe_down_hopper(Args... args) {
           load_rows(to, maps + MoeMaps::kH, full, step, w.tile);
         };
       },
-      [&](const HopperTile &tile, MoeRowsWork w) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
+      [](MoeRowsWork) { return Nothing(); },
+      [&](const HopperTile &tile, MoeRowsWork w, Nothing) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
 }
 
 template <class P, class... Args>
@@ -155,8 +177,9 @@ Q35_DEVICE void moe_down_bwd_hopper(Args... args) {
           loader.load(to, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeRowsWork w) {
-        finish_down_bwd<P>(tile, a, plan.slots + w.tile.first, w.tile, w.column);
+      [&](MoeRowsWork w) { return hopper_weights(a.weights, plan, w.tile); },
+      [&](const HopperTile &tile, MoeRowsWork w, HopperWeights ready) {
+        finish_down_bwd<P>(tile, a, w.tile, w.column, [&](int, int half) { return ready.half[half]; });
       });
 }
 
@@ -179,7 +202,8 @@ Q35_DEVICE void moe_up_bwd_hopper(Args... args) {
           load_rows(to, maps + MoeMaps::kD, full, step, w.tile);
         };
       },
-      [&](const HopperTile &tile, MoeRowsWork w) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
+      [](MoeRowsWork) { return Nothing(); },
+      [&](const HopperTile &tile, MoeRowsWork w, Nothing) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
 }
 
 // A tile of the gradient of a parameter.
@@ -194,7 +218,8 @@ Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, Produce produce, Finis
     WeightTile tile = weight_tile<P, M, N, 256>(plan, i);
     return MoeWeightWork{tile, plan.aligned(tile.count) / 64, M - tile.m < 128 ? M - tile.m : 128};
   };
-  hopper_products<true, true, true>([] { return kWeightTiles<P, M, N, 256>; }, work, produce, finish);
+  hopper_products<true, true, true>([] { return kWeightTiles<P, M, N, 256>; }, work, produce,
+                                    [](MoeWeightWork) { return Nothing(); }, finish);
 }
 
 template <class P, class... Args>
@@ -217,7 +242,7 @@ Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
           loader.load(toB, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeWeightWork w) { finish_gate_up_gradient<P>(tile, a, w.tile); });
+      [&](const HopperTile &tile, MoeWeightWork w, Nothing) { finish_gate_up_gradient<P>(tile, a, w.tile); });
 }
 
 template <class P, class... Args>
@@ -241,7 +266,7 @@ Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
           loader.load(to, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeWeightWork w) { finish_down_gradient<P>(tile, a, w.tile); });
+      [&](const HopperTile &tile, MoeWeightWork w, Nothing) { finish_down_gradient<P>(tile, a, w.tile); });
 }
 
 } // namespace q35
