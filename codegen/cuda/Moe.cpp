@@ -166,14 +166,14 @@ public:
     if (hopper)
       tileColumns *= 2;
     addProduct(function, s.maxRowTiles() * divideCeil(columns, tileColumns),
-               flopsPerRow);
+               flopsPerRow, /*gradient=*/false);
   }
 
   /// The gradient of an [E, M, N] parameter.
   void addGradient(StringRef function, int64_t M, int64_t N) {
     addProduct(function,
                s.E * divideCeil(M, 128) * divideCeil(N, hopper ? 256 : 128),
-               2 * M * N);
+               2 * M * N, /*gradient=*/true);
   }
 
   void addCombine() {
@@ -201,6 +201,9 @@ private:
     return fills(spec.inputs[0]) && fills(spec.inputs[first]) &&
            fills(gateUp) && fills(spec.inputs[first + 4]) &&
            fills(spec.outputs[0]) &&
+           // Gradients of the parameters, where there are any.
+           llvm::all_of(llvm::ArrayRef(spec.outputs).drop_front(2 * first),
+                        fills) &&
            stridesOf(gateUp)[0] == 2 * s.I * stridesOf(gateUp)[1];
   }
 
@@ -220,10 +223,13 @@ private:
     return std::get<DeviceStage>(plan.stages.back());
   }
 
-  void addProduct(StringRef function, int64_t maxTiles, int64_t flopsPerRow) {
-    // Of q35::TileProduct and q35::HopperStages.
-    int64_t sharedBytes =
-        hopper ? 4 * (128 + 256) * 128 + 2 * 4 * 8 : 3 * (128 + 128) * 128;
+  void addProduct(StringRef function, int64_t maxTiles, int64_t flopsPerRow,
+                  bool gradient) {
+    // Of q35::TileProduct, or MoeRowsShared and MoeGradientShared.
+    int64_t sharedBytes = 3 * (128 + 128) * 128;
+    if (hopper)
+      sharedBytes = 128 + (gradient ? 3 * (128 + 256) * 128 + 8 * 16 * 544
+                                    : 4 * (128 + 256) * 128 + 8 * 16 * 272);
     int perMultiprocessor = !hopper && s.element.isBF16() ? 2 : 1;
     DeviceStage &stage = add(
         hopper ? (function + "_hopper").str() : function.str(),

@@ -11,9 +11,15 @@
 namespace q35 {
 
 struct HopperStages {
-  static constexpr int kStages = 4, kBytesA = 128 * 128, kBytesB = 256 * 128, kBytes = kBytesA + kBytesB;
+  static constexpr int kBytesA = 128 * 128, kBytesB = 256 * 128, kBytes = kBytesA + kBytesB;
   static constexpr int kPanel = 64 * 128; // 64 lines
-  static constexpr int kThreads = 384, kSharedBytes = kStages * kBytes + 2 * kStages * 8;
+  static constexpr int kThreads = 384;
+};
+
+// Shared memory of `Stages` stages, and from kEnd on `Extra` bytes for epilogues.
+template <int Stages, int Extra = 0>
+struct HopperShared {
+  static constexpr int kStages = Stages, kEnd = Stages * HopperStages::kBytes + 128, kBytes = kEnd + Extra;
 };
 
 // A tile of C as epilogues see it, see TileProduct.
@@ -32,14 +38,14 @@ struct HopperTile {
 //                             other copies are by cp.async
 //   prepare(work)             what is to be looked up for the end, by the warpgroups of the rows
 //   finish(tile, work, ready) with what `prepare` found
-template <bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Prepare, class Finish>
+template <int Stages, bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Prepare, class Finish>
 Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare prepare, Finish finish) {
   using S = HopperStages;
   unsigned char *shared = shared_memory();
-  Barrier *full = reinterpret_cast<Barrier *>(shared + S::kStages * S::kBytes), *empty = full + S::kStages;
+  Barrier *full = reinterpret_cast<Barrier *>(shared + Stages * S::kBytes), *empty = full + Stages;
   int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < S::kStages; ++s) {
+    for (int s = 0; s < Stages; ++s) {
       barrier_init(full + s, Gathered ? 5 : 1);
       barrier_init(empty + s, 8);
     }
@@ -53,11 +59,11 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare
     if (!Gathered && threadIdx.x != 0) return;
     // Copies by cp.async land kAhead steps after they were started; each warp says so, after a fence, since the products
     // read through another proxy.
-    constexpr int kAhead = 2;
+    constexpr int kAhead = Stages - 2; // One more could wait for what waits for it.
     auto landed = [&](int step) {
       fence_async_proxy();
       __syncwarp();
-      if (lane == 0) barrier_arrive(full + step % S::kStages);
+      if (lane == 0) barrier_arrive(full + step % Stages);
     };
 #pragma unroll 1
     for (int i = blockIdx.x; i < tiles(); i += gridDim.x) {
@@ -65,9 +71,9 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare
       auto load = produce(w);
 #pragma unroll 1
       for (int step = 0; step < w.steps; ++step, ++at) {
-        int s = at % S::kStages;
+        int s = at % Stages;
         unsigned char *stage = shared + s * S::kBytes;
-        barrier_wait(empty + s, at / S::kStages % 2 ^ 1);
+        barrier_wait(empty + s, at / Stages % 2 ^ 1);
         load(step, stage, stage + S::kBytesA, full + s);
         if constexpr (Gathered) {
           cp_async_commit();
@@ -92,8 +98,8 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare
       if (half * 64 >= w.rows) {
 #pragma unroll 1
         for (int step = 0; step < w.steps; ++step, ++at) {
-          barrier_wait(full + at % S::kStages, at / S::kStages % 2);
-          if (lane == 0) barrier_arrive(empty + at % S::kStages);
+          barrier_wait(full + at % Stages, at / Stages % 2);
+          if (lane == 0) barrier_arrive(empty + at % Stages);
         }
         continue;
       }
@@ -105,9 +111,9 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare
         for (int e = 0; e < 4; ++e) tile.c[0][n][e] = 0;
 #pragma unroll 1
       for (int step = 0; step < w.steps; ++step, ++at) {
-        int s = at % S::kStages;
+        int s = at % Stages;
         const unsigned char *stage = shared + s * S::kBytes;
-        barrier_wait(full + s, at / S::kStages % 2);
+        barrier_wait(full + s, at / Stages % 2);
         uint64 a = wgmma_operand(stage + half * S::kPanel, AcrossA ? S::kPanel : 16, 1024);
         uint64 b = wgmma_operand(stage + S::kBytesA, AcrossB ? S::kPanel : 16, 1024);
         wgmma_fence();
@@ -116,13 +122,49 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare
           wgmma_add<AcrossA, AcrossB>(tile.c[0], a + k * (AcrossA ? 128 : 2), b + k * (AcrossB ? 128 : 2));
         wgmma_commit();
         wgmma_wait<1>();
-        if (step > 0 && lane == 0) barrier_arrive(empty + (at - 1) % S::kStages);
+        if (step > 0 && lane == 0) barrier_arrive(empty + (at - 1) % Stages);
       }
       wgmma_wait<0>();
       pin(tile.c[0]);
-      if (w.steps > 0 && lane == 0) barrier_arrive(empty + (at - 1) % S::kStages);
+      if (w.steps > 0 && lane == 0) barrier_arrive(empty + (at - 1) % Stages);
       finish(tile, w, ready);
     }
+    bulk_wait_read();
+  }
+}
+
+// A row of half a tile in shared memory: pads spread the rows of a fragment over all banks.
+template <class T>
+constexpr int kBulkRow = 128 * sizeof(T) + (sizeof(T) == 4 ? 32 : 16);
+template <class T>
+constexpr int kBulkBytes = 8 * 16 * kBulkRow<T>; // of a block
+
+// Stores a tile while the next one is multiplied: each warp leaves half of its 16 rows in `shared` (kBulkBytes), from where
+// the copy engine takes them. row(i) is where row i of the tile goes, at multiples of 16 bytes, or null; `columns` fills
+// 16 bytes.
+template <class T, class Row>
+Q35_DEVICE void store_tile_bulk(const HopperTile &tile, unsigned char *shared, int columns, Row row) {
+  int lane = threadIdx.x % 32;
+  unsigned char *own = shared + (threadIdx.x / 32 - 4) * (16 * kBulkRow<T>);
+  T *to = row(tile.warp_row() + lane % 16);
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    bulk_wait_read();
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < 16; ++n)
+#pragma unroll
+      for (int low = 0; low < 2; ++low) {
+        const float(&c)[4] = tile.c[0][half * 16 + n];
+        float pair[2] = {c[low * 2], c[low * 2 + 1]};
+        store(reinterpret_cast<T *>(own + (low * 8 + lane / 4) * kBulkRow<T>) + n * 8 + lane % 4 * 2, pair);
+      }
+    fence_async_proxy();
+    __syncwarp();
+    int left = columns - half * 128;
+    if (lane < 16 && left > 0 && to != nullptr)
+      bulk_store(to + half * 128, own + lane * kBulkRow<T>, (left < 128 ? left : 128) * int(sizeof(T)));
+    bulk_commit();
   }
 }
 

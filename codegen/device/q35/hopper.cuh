@@ -167,6 +167,17 @@ Q35_DEVICE void tensor_load(void *shared, const TensorMap *map, Barrier *barrier
                : "memory");
 }
 
+// Starts to copy bytes of shared memory to global memory: multiples of 16 at 16-byte boundaries. What ordinary stores left
+// there needs fence_async_proxy. One thread, as are the two below for its own copies.
+Q35_DEVICE void bulk_store(void *global, const void *shared, int bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(global), "r"(shared_address(shared)),
+               "r"(bytes)
+               : "memory");
+}
+Q35_DEVICE void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Waits until all committed copies have read shared memory: before it is written again, and before the block ends.
+Q35_DEVICE void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+
 // --- Products of a warpgroup
 
 // Before the first product of a group, and whenever registers that it reads were written.
@@ -507,6 +518,45 @@ inline void tensor_load(void *shared, const TensorMap *map, Barrier *barrier, in
   if (emulated::machine.order == 1) return emulated::land(copy);
   if (emulated::boxCount == emulated::kMaxBoxes) emulated::fail("has too many copies that nobody waits for");
   emulated::boxes[emulated::boxCount++] = copy;
+}
+
+namespace emulated {
+
+// Copies to global memory, which land when they are waited for; with threads reversed at once.
+struct BulkStore {
+  void *to;
+  const void *from;
+  int bytes;
+};
+struct BulkStores {
+  BulkStore *list;
+  int count, room;
+};
+inline BulkStores bulkStores[kMaxThreads];
+
+} // namespace emulated
+
+inline void bulk_store(void *global, const void *shared, int bytes,
+                       emulated::Site site = emulated::Site::here()) {
+  emulated::check_shared("bulk_store", site, shared, bytes);
+  if (reinterpret_cast<unsigned long>(global) % 16 != 0 || bytes % 16 != 0 || bytes <= 0)
+    emulated::fail("bulk_store of %d bytes to %p (%s:%d)", bytes, global, emulated::base_name(site.file), site.line);
+  if (emulated::machine.order == 1) {
+    memcpy(global, shared, bytes);
+    return;
+  }
+  emulated::BulkStores &own = emulated::bulkStores[emulated::machine.current];
+  if (own.count == own.room) {
+    own.room = own.room * 2 + 16;
+    own.list = static_cast<emulated::BulkStore *>(realloc(own.list, own.room * sizeof *own.list));
+  }
+  own.list[own.count++] = {global, shared, bytes};
+}
+inline void bulk_commit() {}
+inline void bulk_wait_read() {
+  emulated::BulkStores &own = emulated::bulkStores[emulated::machine.current];
+  for (int i = 0; i < own.count; ++i) memcpy(own.list[i].to, own.list[i].from, own.list[i].bytes);
+  own.count = 0;
 }
 
 inline void wgmma_fence() {}

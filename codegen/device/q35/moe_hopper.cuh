@@ -71,6 +71,9 @@ struct MoeRowsWork {
   int column, steps, rows;
 };
 
+using MoeRowsShared = HopperShared<4, kBulkBytes<bf16>>;
+using MoeGradientShared = HopperShared<3, kBulkBytes<float>>;
+
 struct Nothing {};
 
 // Weights of the two rows of a thread.
@@ -93,7 +96,7 @@ Q35_DEVICE void hopper_rows(const RoutePlan<P> &plan, int columns, int tileColum
     MoeRows rows = moe_rows(plan, i / columnTiles);
     return MoeRowsWork{rows, i % columnTiles * tileColumns, k / 64, rows.stored};
   };
-  hopper_products<false, AcrossB, Gathered>([&] { return plan.tiles[0] * columnTiles; }, work, produce, prepare,
+  hopper_products<MoeRowsShared::kStages, false, AcrossB, Gathered>([&] { return plan.tiles[0] * columnTiles; }, work, produce, prepare,
                                             finish);
 }
 
@@ -101,6 +104,14 @@ Q35_DEVICE void hopper_rows(const RoutePlan<P> &plan, int columns, int tileColum
 Q35_DEVICE void load_rows(unsigned char *to, const TensorMap *map, Barrier *full, int step, MoeRows rows) {
   tensor_load(to, map, full, step * 64, rows.first, 0, 0);
   if (rows.stored > 64) tensor_load(to + HopperStages::kPanel, map, full, step * 64, rows.first + 64, 0, 0);
+}
+
+// A tile of out.
+template <class P>
+Q35_DEVICE void hopper_out(const HopperTile &tile, bf16 *out, MoeRows rows, int column) {
+  store_tile_bulk<bf16>(tile, shared_memory() + MoeRowsShared::kEnd, int(P::hidden) - column, [&](int row) {
+    return row < rows.count ? out + (rows.first + row) * P::hidden + column : nullptr;
+  });
 }
 
 template <class P, class... Args>
@@ -155,7 +166,7 @@ Q35_DEVICE void moe_down_hopper(Args... args) {
         };
       },
       [](MoeRowsWork) { return Nothing(); },
-      [&](const HopperTile &tile, MoeRowsWork w, Nothing) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
+      [&](const HopperTile &tile, MoeRowsWork w, Nothing) { hopper_out<P>(tile, buffers.out, w.tile, w.column); });
 }
 
 template <class P, class... Args>
@@ -203,7 +214,7 @@ Q35_DEVICE void moe_up_bwd_hopper(Args... args) {
         };
       },
       [](MoeRowsWork) { return Nothing(); },
-      [&](const HopperTile &tile, MoeRowsWork w, Nothing) { finish_out<P>(tile, buffers.out, w.tile, w.column); });
+      [&](const HopperTile &tile, MoeRowsWork w, Nothing) { hopper_out<P>(tile, buffers.out, w.tile, w.column); });
 }
 
 // A tile of the gradient of a parameter.
@@ -218,7 +229,7 @@ Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, Produce produce, Finis
     WeightTile tile = weight_tile<P, M, N, 256>(plan, i);
     return MoeWeightWork{tile, plan.aligned(tile.count) / 64, M - tile.m < 128 ? M - tile.m : 128};
   };
-  hopper_products<true, true, true>([] { return kWeightTiles<P, M, N, 256>; }, work, produce,
+  hopper_products<MoeGradientShared::kStages, true, true, true>([] { return kWeightTiles<P, M, N, 256>; }, work, produce,
                                     [](MoeWeightWork) { return Nothing(); }, finish);
 }
 
@@ -242,7 +253,11 @@ Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
           loader.load(toB, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeWeightWork w, Nothing) { finish_gate_up_gradient<P>(tile, a, w.tile); });
+      [&](const HopperTile &tile, MoeWeightWork w, Nothing) {
+        float *first = a.dGateUp + w.tile.expert * P::dGateUpExpert + w.tile.m * P::dGateUpStride + w.tile.n;
+        store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
+                               [&](int row) { return first + row * P::dGateUpStride; });
+      });
 }
 
 template <class P, class... Args>
@@ -266,7 +281,11 @@ Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
           loader.load(to, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeWeightWork w, Nothing) { finish_down_gradient<P>(tile, a, w.tile); });
+      [&](const HopperTile &tile, MoeWeightWork w, Nothing) {
+        float *first = a.dDown + w.tile.expert * P::dDownExpert + w.tile.m * P::dDownStride + w.tile.n;
+        store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
+                               [&](int row) { return first + row * P::dDownStride; });
+      });
 }
 
 } // namespace q35
