@@ -94,10 +94,25 @@ struct NamedOperand {
   MemRefType type;
 };
 
+/// Whether rows of all operands are 16-byte aligned.
+bool aligned(const Dims &dims, llvm::ArrayRef<NamedOperand> operands) {
+  return llvm::all_of(operands, [&](const NamedOperand &operand) {
+    llvm::SmallVector<int64_t> strides = stridesOf(operand.type);
+    return strides[0] * dims.elementBytes % 16 == 0 &&
+           strides[1] * dims.elementBytes % 16 == 0;
+  });
+}
+
+/// Whether attention_hopper.cuh has kernels for this.
+bool forHopper(const Dims &dims, const GpuTarget &target,
+               llvm::ArrayRef<NamedOperand> operands) {
+  return target.hopper && dims.size == 256 && dims.elementBytes == 2 &&
+         aligned(dims, operands);
+}
+
 /// The constants that all kernels share, strides of `operands` included.
 void setConstants(DeviceStage &stage, const Dims &dims,
                   llvm::ArrayRef<NamedOperand> operands) {
-  bool vectors = true;
   stage.constant("tokens", dims.tokens)
       .constant("heads", dims.queryHeads)
       .constant("group", dims.group())
@@ -107,10 +122,24 @@ void setConstants(DeviceStage &stage, const Dims &dims,
     llvm::SmallVector<int64_t> strides = stridesOf(operand.type);
     stage.constant((operand.name + "Token").str(), strides[0]);
     stage.constant((operand.name + "Head").str(), strides[1]);
-    for (int64_t stride : {strides[0], strides[1]})
-      vectors &= stride * dims.elementBytes % 16 == 0;
   }
-  stage.constant("vectors", vectors);
+  stage.constant("vectors", aligned(dims, operands));
+}
+
+// Of attention_hopper.cuh.
+constexpr int64_t kMapBytes = 128, kForwardMaps = 3, kBackwardMaps = 4;
+constexpr int64_t kRowBytes = 512, kBarrierBytes = 128;
+constexpr int kHopperThreads = 384;
+
+DeviceStage hopperStage(llvm::StringRef function, int64_t blocks,
+                        int64_t sharedBytes) {
+  DeviceStage stage;
+  stage.header = "q35/attention_hopper.cuh";
+  stage.function = function.str();
+  stage.threads = kHopperThreads;
+  stage.blocks = blocks;
+  stage.sharedBytes = sharedBytes;
+  return stage;
 }
 
 LogicalResult refuseSize(const KernelSpec &spec, const Dims &dims,
@@ -137,6 +166,27 @@ public:
                            Float32Type::get(spec.inputs[0].getContext()),
                            emitError)))
       return failure();
+    NamedOperand operands[] = {{"q", spec.inputs[0]},
+                               {"k", spec.inputs[1]},
+                               {"v", spec.inputs[2]},
+                               {"o", spec.outputs[0]}};
+    int64_t lseToken = stridesOf(spec.outputs[1])[0];
+    KernelPlan plan;
+    if (forHopper(*dims, target, operands)) {
+      constexpr int64_t kRows = 128, kKeys = 80;
+      int64_t blocks = dims->blocks(kRows);
+      DeviceStage maps = hopperStage("attention_forward_maps", 1, 0);
+      maps.threads = kForwardMaps * 32;
+      setConstants(maps, *dims, operands);
+      DeviceStage stage = hopperStage(
+          "attention_forward_hopper", blocks * dims->queryHeads,
+          (kRows + 4 * kKeys) * kRowBytes + kBarrierBytes);
+      setConstants(stage, *dims, operands);
+      stage.constant("lseToken", lseToken).constant("blocks", blocks);
+      plan.stages = {maps, stage};
+      plan.workspaceBytes = kForwardMaps * kMapBytes;
+      return plan;
+    }
     DeviceStage stage;
     Tile tile = chooseTile(*dims, target, 1, 2, stage.sharedBytes);
     if (tile.rows == 0)
@@ -145,16 +195,11 @@ public:
     stage.function = "attention_forward";
     stage.blocks = dims->blocks(tile.rows) * dims->queryHeads;
     stage.threads = tile.rows * 2;
-    setConstants(stage, *dims,
-                 {{"q", spec.inputs[0]},
-                  {"k", spec.inputs[1]},
-                  {"v", spec.inputs[2]},
-                  {"o", spec.outputs[0]}});
-    stage.constant("lseToken", stridesOf(spec.outputs[1])[0])
+    setConstants(stage, *dims, operands);
+    stage.constant("lseToken", lseToken)
         .constant("blocks", dims->blocks(tile.rows))
         .constant("rows", tile.rows)
         .constant("keys", tile.keys);
-    KernelPlan plan;
     plan.stages = {stage};
     return plan;
   }
@@ -202,6 +247,28 @@ public:
     setConstants(delta, *dims, operands);
     delta.constant("lseToken", stridesOf(spec.inputs[5])[0]);
 
+    KernelPlan plan;
+    plan.workspaceBytes = dims->tokens * dims->queryHeads * 2 * 4;
+    if (forHopper(*dims, target, operands)) {
+      delta.header = "q35/attention_hopper.cuh";
+      delta.function = "attention_delta_hopper";
+      delta.blocks += 1; // makes the tensor maps
+      constexpr int64_t kTile = 64 * kRowBytes;
+      DeviceStage keys = hopperStage(
+          "attention_key_gradients_hopper", dims->blocks(64) * dims->keyHeads,
+          6 * kTile + 2 * 8192 + 2 * 512 + kBarrierBytes);
+      setConstants(keys, *dims, operands);
+      int64_t blocks = dims->blocks(128);
+      DeviceStage queries = hopperStage("attention_query_gradient_hopper",
+                                        blocks * dims->queryHeads,
+                                        7 * kTile + kBarrierBytes);
+      setConstants(queries, *dims, operands);
+      queries.constant("blocks", blocks);
+      plan.stages = {delta, keys, queries};
+      plan.workspaceBytes += kBackwardMaps * kMapBytes;
+      return plan;
+    }
+
     DeviceStage keys;
     Tile tile = chooseTile(*dims, target, 2, 2, keys.sharedBytes);
     if (tile.rows == 0)
@@ -226,9 +293,7 @@ public:
         .constant("rows", tile.rows)
         .constant("keys", tile.keys);
 
-    KernelPlan plan;
     plan.stages = {delta, keys, queries};
-    plan.workspaceBytes = dims->tokens * dims->queryHeads * 2 * 4;
     return plan;
   }
 };

@@ -198,6 +198,9 @@ Q35_DEVICE void pin(float (&c)[N][4]) {
     for (int i = 0; i < 4; ++i) asm volatile("" : "+f"(c[n][i])::"memory");
 }
 
+// The compiler shall not know where this value comes from, and so not keep what follows from it in registers.
+Q35_DEVICE void hide(uint64 &value) { asm volatile("" : "+l"(value)); }
+
 // An operand in shared memory, swizzled: 8 rows of 128 bytes are `stride` bytes from the next 8. An operand stored
 // [k][n] goes on `leading` bytes after 64 columns; one stored [n][k] (or a, [m][k]) is at most 64 wide. Adding n to it
 // moves it by 16 n bytes.
@@ -567,6 +570,7 @@ inline void wgmma_wait(emulated::Site site = emulated::Site::here()) {
 }
 template <int N>
 inline void pin(float (&)[N][4]) {}
+inline void hide(uint64 &) {}
 
 inline uint64 wgmma_operand(const void *shared, int leading, int stride,
                             emulated::Site site = emulated::Site::here()) {
