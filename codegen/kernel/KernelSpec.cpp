@@ -113,6 +113,15 @@ LogicalResult requireRows(const KernelSpec &spec, MemRefType type,
   return requireDenseRows(spec, type, what, emitError);
 }
 
+LogicalResult requireRows(const KernelSpec &spec, MemRefType type,
+                          llvm::StringRef what, llvm::ArrayRef<Type> elements,
+                          EmitError emitError) {
+  if (type.getRank() < 1)
+    return emitError() << spec.op << ": " << what << " is " << type
+                       << ", expected rank 1 or more";
+  return requireType(spec, type, what, type.getShape(), elements, emitError);
+}
+
 LogicalResult requireSameShape(const KernelSpec &spec, MemRefType a,
                                llvm::StringRef nameA, MemRefType b,
                                llvm::StringRef nameB, EmitError emitError) {

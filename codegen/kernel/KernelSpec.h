@@ -59,6 +59,11 @@ llvm::LogicalResult requireType(const KernelSpec &spec, mlir::MemRefType type,
 /// As above for any rank >= 1 of f32; no constraint on sizes.
 llvm::LogicalResult requireRows(const KernelSpec &spec, mlir::MemRefType type,
                                 llvm::StringRef what, EmitError emitError);
+/// As above for any of these element types.
+llvm::LogicalResult requireRows(const KernelSpec &spec, mlir::MemRefType type,
+                                llvm::StringRef what,
+                                llvm::ArrayRef<mlir::Type> elements,
+                                EmitError emitError);
 /// Both have the same shape and element type; layouts may differ.
 llvm::LogicalResult requireSameShape(const KernelSpec &spec, mlir::MemRefType a,
                                      llvm::StringRef nameA, mlir::MemRefType b,

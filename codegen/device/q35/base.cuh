@@ -71,6 +71,8 @@ Q35_DEVICE T from_float(float x);
 template <>
 Q35_DEVICE float from_float<float>(float x) { return x; }
 template <>
+Q35_DEVICE double from_float<double>(float x) { return x; }
+template <>
 Q35_DEVICE bf16 from_float<bf16>(float x) { return bf16{round_to_bf16_bits(x)}; }
 
 // `from` must be aligned to the vector, at most 16 bytes.
@@ -119,7 +121,8 @@ Q35_DEVICE float block_sum(float x, float *scratch) {
   return total;
 }
 
-Q35_DEVICE float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+// Within a few units in the last place of the exponent: kernels of one pass over memory have no time for more.
+Q35_DEVICE float sigmoid(float x) { return __fdividef(1.0f, 1.0f + fast_exp2(x * -1.44269504f)); }
 Q35_DEVICE float silu(float x) { return x * sigmoid(x); }
 
 } // namespace q35
