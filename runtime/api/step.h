@@ -1,6 +1,7 @@
 #ifndef QWEN35_RUNTIME_API_STEP_H
 #define QWEN35_RUNTIME_API_STEP_H
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -9,6 +10,7 @@
 #include "runtime/schema/bundle.pb.h"
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -22,13 +24,19 @@ struct StepOptions {
     Static,  // the same range for the same thread every time: warm caches
   };
 
+  /// "auto", "cpu" or "cuda"; see selectPlan.
+  std::string target = "auto";
   int threads = 0; // with the caller; 0: as many as CPUs this process may use
   Tasks tasks = Tasks::Dynamic;
   /// Fill arenas with 0xFF bytes (NaN in every float type, -1 in integers): all
   /// of them at creation, and act again before every program. For tests.
   bool poison = false;
-  bool profile = false;  // measure the time of every launch, see profile()
+  /// Measure the time of every launch, see profile(). On a GPU: eager.
+  bool profile = false;
   uint64_t maxBytes = 0; // refuse larger plans; 0: what the machine has free
+  // GPU:
+  bool eager = false; // launch by launch instead of one graph per step
+  bool sync = false;  // eager, and wait after every launch: faults have names
 };
 
 /// Time of one kind of kernel, summed over the runs since creation or reset.
@@ -36,6 +44,9 @@ struct OpTime {
   std::string op; // Kernel.op, or "memset"
   uint64_t calls = 0;
   double seconds = 0;
+  // GPU:
+  double flops = 0; // Kernel.flops, summed
+  double bytes = 0; // extents of the launches' arguments: an upper bound
 };
 
 /// Bytes of memory that a Step holds.
@@ -48,10 +59,25 @@ struct StepMemory {
   std::vector<Entry> categories; // sum over buffers; in act they share bytes
   uint64_t planned = 0;          // sum over arenas
   uint64_t mapped = 0;           // address space taken for them, page-rounded
+  uint64_t device = 0;           // GPU: taken from the device since the start
 };
 
+/// The plan of `bundle` that runs here, as a bundle of that plan alone.
+///
+/// `target` "cpu" and "cuda" ask for a plan of that kind. "auto" takes the
+/// first CUDA plan for which the driver and a device of its architecture are
+/// there, else the CPU plan. `why`, if given, gets one sentence when auto
+/// passed over a CUDA plan.
+///
+/// Errors  NotFound for a kind that the bundle has not; FailedPrecondition or
+///         Unavailable for a CUDA plan without driver or device.
+absl::StatusOr<std::shared_ptr<const BundleFile>>
+selectPlan(std::shared_ptr<const BundleFile> bundle, const std::string &target,
+           std::string *why = nullptr);
+
 /// The programs of a bundle, ready to run: kernels loaded, arenas allocated,
-/// threads started. One thread at a time may call into a Step.
+/// threads started or a device opened. One thread at a time may call into a
+/// Step.
 ///
 /// One optimizer step over n microbatches is
 ///
@@ -59,61 +85,110 @@ struct StepMemory {
 ///     for each microbatch i: fill the inputs and scalars,
 ///         run(i + 1 < n ? "accumulate" : "finish");
 ///
-/// after which the outputs hold. Arenas start as zeros (unless poisoned): the
-/// caller fills the weights and clears the optimizer's moments before the first
-/// step; run() never touches a buffer that the plan does not.
+/// after which the outputs hold; runStep does that, on a GPU as one graph.
+/// Arenas start as zeros (unless poisoned): the caller fills the weights and
+/// clears the optimizer's moments before the first step, and calls
+/// weightsChanged(); run() never touches a buffer that the plan does not.
 ///
 /// Errors  Every function returns one sentence naming what was found and
 ///         expected. NotFound for an unknown name; InvalidArgument for a type
 ///         other than the buffer's and for what checkElfImage refuses;
 ///         FailedPrecondition for a CPU without a feature that the kernels
-///         need; ResourceExhausted when the arenas do not fit.
+///         need, or a host view of memory that is the device's;
+///         ResourceExhausted when the arenas do not fit; Internal for a failed
+///         call of the GPU driver, naming call, kernel and tag.
 class Step {
 public:
+  /// Fills the inputs and scalars of one microbatch.
+  using FillRow = absl::FunctionRef<absl::Status(int64_t row)>;
+
   static absl::StatusOr<std::unique_ptr<Step>>
   create(std::shared_ptr<const BundleFile> bundle, const StepOptions &options);
 
   Step(const Step &) = delete;
   Step &operator=(const Step &) = delete;
-  ~Step();
+  virtual ~Step() = default;
 
-  const bundle::Bundle &message() const;
-  int threads() const;
+  /// The bundle of the selected plan alone.
+  const bundle::Bundle &message() const { return file->message(); }
+  /// "cpu x86-64-v3", "cuda sm_90a on NVIDIA H200".
+  virtual std::string targetText() const = 0;
+  virtual int threads() const { return 1; }
+  /// Whether buffers are host memory: bytes() and buffer() work.
+  virtual bool hostMemory() const = 0;
 
   bool hasProgram(absl::string_view program) const;
   /// Runs every entry of the program in order and returns when all is done.
-  absl::Status run(absl::string_view program);
+  virtual absl::Status run(absl::string_view program) = 0;
+  /// One optimizer step. `fill(i)` is called for every row in order, and sees
+  /// to it that input() and setScalar() got what row i needs; what it does not
+  /// set is what the row before had.
+  virtual absl::Status runStep(int64_t rows, FillRow fill);
 
   /// Index of the buffer of that name.
   absl::StatusOr<uint32_t> findBuffer(absl::string_view name) const;
-  /// All bytes of a buffer. `index` must be below `message().buffers_size()`.
-  absl::Span<uint8_t> bytes(uint32_t index);
-  absl::Span<const uint8_t> bytes(uint32_t index) const;
-  /// A buffer's elements, row-major. T is float (F32), double (F64), int32_t,
-  /// int64_t, uint8_t (U8) or uint16_t (the bits of BF16 or F16).
+  /// Copies `bytes` of a buffer out or in, from byte `offset` on.
+  /// Errors  InvalidArgument past the end of the buffer.
+  absl::Status read(uint32_t index, uint64_t offset, absl::Span<uint8_t> bytes);
+  absl::Status write(uint32_t index, uint64_t offset,
+                     absl::Span<const uint8_t> bytes);
+  /// Sets every byte of a buffer.
+  virtual absl::Status fillBuffer(uint32_t index, uint8_t value) = 0;
+  /// To be called after weights were written: runs the program "refresh", which
+  /// brings copies of them up to date, where the plan has one.
+  absl::Status weightsChanged();
+
+  /// All bytes of a buffer, host memory only: empty otherwise. `index` must be
+  /// below `message().buffers_size()`.
+  absl::Span<uint8_t> bytes(uint32_t index) { return hostBytes(index); }
+  absl::Span<const uint8_t> bytes(uint32_t index) const {
+    return hostBytes(index);
+  }
+  /// A buffer's elements, row-major, host memory only. T is float (F32), double
+  /// (F64), int32_t, int64_t, uint8_t (U8) or uint16_t (the bits of BF16 or
+  /// F16).
   template <typename T> absl::StatusOr<absl::Span<T>> buffer(uint32_t index);
   template <typename T>
   absl::StatusOr<absl::Span<T>> buffer(absl::string_view name);
 
-  /// An input of the IoSignature: ids and labels [tokens], seq [words].
+  /// An input of the IoSignature: ids and labels [tokens], seq [words]. The
+  /// span holds until the next run.
   absl::StatusOr<absl::Span<int32_t>> input(absl::string_view name);
   bool hasScalar(absl::string_view name) const;
   absl::Status setScalar(absl::string_view name, float value);
   bool hasOutput(absl::string_view name) const;
   absl::StatusOr<float> output(absl::string_view name) const;
 
-  StepMemory memory() const;
+  virtual StepMemory memory() const;
   /// Sorted by time, longest first; empty unless StepOptions::profile.
-  std::vector<OpTime> profile() const;
-  void resetProfile();
+  virtual std::vector<OpTime> profile() const { return {}; }
+  virtual void resetProfile() {}
+  /// Captures of a step so far: one per number of rows, 0 when eager.
+  virtual int64_t captures() const { return 0; }
+  /// Lines about what was decided at load, for the head of a run's report.
+  virtual std::vector<std::string> notes() const { return {}; }
+
+protected:
+  explicit Step(std::shared_ptr<const BundleFile> bundle);
+
+  const bundle::Buffer &bufferOf(uint32_t index) const {
+    return message().buffers(static_cast<int>(index));
+  }
+  virtual absl::Span<uint8_t> hostBytes(uint32_t index) const = 0;
+  virtual absl::Status copyOut(uint32_t index, uint64_t offset,
+                               absl::Span<uint8_t> bytes) = 0;
+  virtual absl::Status copyIn(uint32_t index, uint64_t offset,
+                              absl::Span<const uint8_t> bytes) = 0;
+  /// Host memory that stands for an input, scalar or output buffer.
+  virtual uint8_t *ioAddress(uint32_t index) const = 0;
+
+  std::shared_ptr<const BundleFile> file;
+  std::map<std::string, uint32_t> buffers, inputs, scalars, outputs;
 
 private:
-  class Impl;
-  explicit Step(std::unique_ptr<Impl> impl);
-
   template <typename T> absl::Status checkType(uint32_t index) const;
-
-  std::unique_ptr<Impl> impl;
+  absl::Status checkRange(uint32_t index, uint64_t offset,
+                          uint64_t bytes) const;
 };
 
 } // namespace qwen35

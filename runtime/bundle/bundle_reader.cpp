@@ -213,7 +213,7 @@ BundleFile::open(const std::string &path) {
   result->bytes = *file;
   result->mapping = const_cast<uint8_t *>(file->data());
   if (absl::Status status =
-          readInto(*file, result->plan, result->messageDigest);
+          readInto(*file, result->contents, result->messageDigest);
       !status.ok())
     return withPath(path, status);
   return result;
@@ -223,7 +223,8 @@ absl::StatusOr<std::shared_ptr<const BundleFile>>
 BundleFile::parse(absl::Span<const uint8_t> bytes) {
   std::shared_ptr<BundleFile> result(new BundleFile);
   result->bytes = bytes;
-  QWEN35_RETURN_IF_ERROR(readInto(bytes, result->plan, result->messageDigest));
+  QWEN35_RETURN_IF_ERROR(
+      readInto(bytes, result->contents, result->messageDigest));
   return result;
 }
 
@@ -232,8 +233,42 @@ BundleFile::~BundleFile() {
     ::munmap(mapping, bytes.size());
 }
 
+const bundle::Target &BundleFile::target(int index) const {
+  return index == 0 ? contents.targets(0)
+                    : contents.alternatives(index - 1).target();
+}
+
+std::shared_ptr<const BundleFile> BundleFile::plan(int index) const {
+  if (plans() == 1)
+    return shared_from_this();
+  std::shared_ptr<BundleFile> result(new BundleFile);
+  result->bytes = bytes;
+  result->owner = shared_from_this();
+  result->contents = planMessage(contents, index);
+  result->messageDigest = messageDigest;
+  return result;
+}
+
+bundle::Bundle planMessage(const bundle::Bundle &message, int index) {
+  bundle::Bundle result = message;
+  result.clear_alternatives();
+  if (index == 0)
+    return result;
+  const bundle::Plan &plan = message.alternatives(index - 1);
+  result.clear_targets();
+  *result.add_targets() = plan.target();
+  *result.mutable_kernels() = plan.kernels();
+  *result.mutable_arenas() = plan.arenas();
+  *result.mutable_buffers() = plan.buffers();
+  *result.mutable_params() = plan.params();
+  *result.mutable_io() = plan.io();
+  *result.mutable_programs() = plan.programs();
+  result.mutable_provenance()->set_planned_peak(plan.planned_peak());
+  return result;
+}
+
 absl::Span<const uint8_t> BundleFile::blob(uint32_t index) const {
-  const bundle::Blob &blob = plan.blobs(static_cast<int>(index));
+  const bundle::Blob &blob = contents.blobs(static_cast<int>(index));
   return bytes.subspan(blob.offset(), blob.size());
 }
 

@@ -33,7 +33,7 @@ namespace qwen35 {
 ///         - FailedPrecondition: the plan reads bytes that nothing has written,
 ///           or that another buffer has overwritten, or it writes what it may
 ///           not.
-class BundleFile {
+class BundleFile : public std::enable_shared_from_this<BundleFile> {
 public:
   /// Maps and checks the file at `path`; every error begins with the path.
   static absl::StatusOr<std::shared_ptr<const BundleFile>>
@@ -47,7 +47,14 @@ public:
   BundleFile &operator=(const BundleFile &) = delete;
   ~BundleFile();
 
-  const bundle::Bundle &message() const { return plan; }
+  const bundle::Bundle &message() const { return contents; }
+  /// How many targets there is a plan for: that of the message's own fields,
+  /// then its alternatives.
+  int plans() const { return 1 + contents.alternatives_size(); }
+  const bundle::Target &target(int index) const;
+  /// The same file with the message of one plan alone (planMessage); digest,
+  /// size and blobs are those of the whole.
+  std::shared_ptr<const BundleFile> plan(int index) const;
   /// Bytes of blob `index`, which must be below `message().blobs_size()`.
   absl::Span<const uint8_t> blob(uint32_t index) const;
   /// SHA-256 of the message, 64 hex digits. The message holds the digests of
@@ -60,17 +67,23 @@ private:
   BundleFile() = default;
 
   absl::Span<const uint8_t> bytes;
-  void *mapping = nullptr; // what to unmap, null for parse()
-  bundle::Bundle plan;
+  void *mapping = nullptr;                 // what to unmap, null for parse()
+  std::shared_ptr<const BundleFile> owner; // of the mapping, if another
+  bundle::Bundle contents;
   std::string messageDigest;
 };
 
+/// The message as if plan `index` were its only one: 0 is that of the message's
+/// own fields, then come the alternatives.
+bundle::Bundle planMessage(const bundle::Bundle &message, int index);
+
 /// Checks that do not need the blobs' bytes: every index, offset, count, shape
-/// and name of the message, against one another and against fixed caps.
-/// Part of BundleFile::open. Errors as there.
+/// and name of the message, for every plan in it, against one another and
+/// against fixed caps. Part of BundleFile::open. Errors as there.
 absl::Status validateBundle(const bundle::Bundle &message);
 
-/// Replays every program on the byte ranges of the arenas, from the plan alone.
+/// Replays every program of every plan on the byte ranges of the arenas, from
+/// the plan alone.
 /// The message must have passed validateBundle. Refused are:
 ///
 /// - a read of bytes that another buffer has overwritten since this one was

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "runtime/bundle/bundle_reader.h"
+#include "runtime/bundle/of_plan.h"
 #include "runtime/bundle/plan_report.h"
 #include "runtime/bundle/quoted.h"
 #include "runtime/bundle/status_macros.h"
@@ -140,6 +141,11 @@ public:
         filled[plan.buffers(i).arena()].write(begin(i), end(i), i);
 
     owners = filled;
+    if (find("refresh")) {
+      QWEN35_RETURN_IF_ERROR(replay("refresh"));
+      clearAct();
+      filled = owners;
+    }
     QWEN35_RETURN_IF_ERROR(replay("begin"));
     clearAct();
     for (const bundle::Param &param : plan.params())
@@ -338,7 +344,18 @@ private:
 } // namespace
 
 absl::Status checkPlan(const bundle::Bundle &message) {
-  return PlanChecker(message).run();
+  for (int i = 0; i <= message.alternatives_size(); ++i) {
+    absl::Status status;
+    if (message.alternatives_size() == 0) {
+      status = PlanChecker(message).run();
+    } else {
+      bundle::Bundle plan = planMessage(message, i);
+      status = PlanChecker(plan).run();
+    }
+    if (!status.ok())
+      return ofPlan(i, status);
+  }
+  return absl::OkStatus();
 }
 
 } // namespace qwen35

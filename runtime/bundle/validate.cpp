@@ -2,6 +2,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "runtime/bundle/bundle_reader.h"
+#include "runtime/bundle/of_plan.h"
 #include "runtime/bundle/param_init.h"
 #include "runtime/bundle/quoted.h"
 #include "runtime/bundle/status_macros.h"
@@ -24,6 +25,12 @@ constexpr uint64_t kMaxAlign = uint64_t(2) << 20; // what the runtime gives
 constexpr int kMaxRank = 8;
 constexpr int64_t kMaxGrid = int64_t(1) << 26;
 constexpr uint32_t kMaxArgs = 4096;
+// Of a GPU:
+constexpr int64_t kMaxGpuGrid = INT32_MAX;
+constexpr uint32_t kMaxThreads = 1024; // of a block
+constexpr uint64_t kMaxShared = 227 << 10;
+constexpr uint32_t kMaxCluster = 16;
+constexpr int64_t kMaxExtent = INT32_MAX; // of a product
 constexpr int64_t kMaxTokens = int64_t(1) << 28;
 constexpr size_t kMaxName = 1024;
 
@@ -103,10 +110,13 @@ private:
       return invalid("the bundle has ", plan.targets_size(),
                      " targets, expected one");
     const bundle::Target &target = plan.targets(0);
+    gpu = target.kind() == "cuda";
+    if (gpu)
+      return gpuTarget(target);
     if (target.kind() != "cpu")
       return absl::UnimplementedError(
           absl::StrCat("the target is of kind ", quoted(target.kind()),
-                       ", this reader knows 'cpu'"));
+                       ", this reader knows 'cpu' and 'cuda'"));
     if (target.triple() != "x86_64-unknown-linux-gnu")
       return absl::UnimplementedError(absl::StrCat(
           "the target's triple is ", quoted(target.triple()),
@@ -120,6 +130,137 @@ private:
     if (target.blob() >= static_cast<uint32_t>(plan.blobs_size()))
       return invalid("the target's code is blob ", target.blob(),
                      ", but there are ", plan.blobs_size(), " blobs");
+    return absl::OkStatus();
+  }
+
+  static absl::Status gpuTarget(const bundle::Target &target) {
+    const std::string &arch = target.arch();
+    if (arch == "emulated" || arch == "emulated_sm_90a") // the GPUs of tests
+      return absl::OkStatus();
+    size_t at = 3;
+    while (at < arch.size() && arch[at] >= '0' && arch[at] <= '9')
+      ++at;
+    bool suffix = at + 1 == arch.size() && (arch[at] == 'a' || arch[at] == 'f');
+    if (arch.compare(0, 3, "sm_") != 0 || at < 5 || at > 6 ||
+        at + suffix != arch.size())
+      return absl::UnimplementedError(
+          absl::StrCat("the target's architecture is ", quoted(arch),
+                       ", expected sm_90a or the like"));
+    return absl::OkStatus();
+  }
+
+  absl::Status gpuKernel(const bundle::Kernel &kernel) {
+    if (!(kernel.flops() >= 0) || !std::isfinite(kernel.flops()))
+      return invalid("kernel ", kernel.symbol(), " takes ", kernel.flops(),
+                     " flops, expected a finite number >= 0");
+    if (kernel.has_gemm())
+      return gemm(kernel);
+    if (kernel.blob() >= static_cast<uint32_t>(plan.blobs_size()))
+      return invalid("the code of kernel ", kernel.symbol(), " is blob ",
+                     kernel.blob(), ", but there are ", plan.blobs_size(),
+                     " blobs");
+    if (kernel.threads() < 1 || kernel.threads() > kMaxThreads)
+      return invalid("kernel ", kernel.symbol(), " has ", kernel.threads(),
+                     " threads in a block, expected 1 to ", kMaxThreads);
+    if (kernel.shared_bytes() > kMaxShared)
+      return invalid("kernel ", kernel.symbol(), " has ", kernel.shared_bytes(),
+                     " bytes of shared memory, the most is ", kMaxShared);
+    if (kernel.cluster() > kMaxCluster)
+      return invalid("kernel ", kernel.symbol(), " has clusters of ",
+                     kernel.cluster(), " blocks, the most is ", kMaxCluster);
+    return absl::OkStatus();
+  }
+
+  /// What a product says of itself; where its operands lie is checked with
+  /// every launch.
+  absl::Status gemm(const bundle::Kernel &kernel) {
+    const bundle::Gemm &gemm = kernel.gemm();
+    auto wrong = [&](const auto &...parts) {
+      return invalid("product ", kernel.symbol(), " ", parts...);
+    };
+    if (kernel.blob() != 0 || kernel.threads() != 0 ||
+        kernel.shared_bytes() != 0 || kernel.cluster() > 1)
+      return wrong("has code of its own");
+    for (auto [name, size] :
+         {std::pair("m", gemm.m()), std::pair("n", gemm.n()),
+          std::pair("k", gemm.k())})
+      if (size < 1 || size > kMaxExtent)
+        return wrong("has ", name, " = ", size, ", expected 1 to ", kMaxExtent);
+    for (auto [name, ld, least] :
+         {std::tuple("lda", gemm.lda(), gemm.trans_a() ? gemm.m() : gemm.k()),
+          std::tuple("ldb", gemm.ldb(), gemm.trans_b() ? gemm.k() : gemm.n()),
+          std::tuple("ldd", gemm.ldd(), gemm.n())})
+      if (ld < least || ld > kMaxExtent)
+        return wrong("has ", name, " = ", ld, ", expected ", least, " to ",
+                     kMaxExtent);
+    for (auto [name, type] :
+         {std::pair("a", gemm.a_type()), std::pair("b", gemm.b_type()),
+          std::pair("d", gemm.d_type())})
+      if (type != bundle::F32 && type != bundle::BF16 && type != bundle::F16)
+        return wrong("has operand ", name, " of ", dtypeName(type),
+                     ", expected f32, bf16 or f16");
+    if (gemm.a_type() != gemm.b_type())
+      return wrong("multiplies ", dtypeName(gemm.a_type()), " by ",
+                   dtypeName(gemm.b_type()), ", expected one type");
+    for (auto [name, operand] :
+         {std::pair("a", &gemm.a()), std::pair("b", &gemm.b()),
+          std::pair("d", &gemm.d()), std::pair("workspace", &gemm.workspace())})
+      if (operand->arg() >= kernel.args())
+        return wrong("has operand ", name, " in argument ", operand->arg(),
+                     ", but takes ", kernel.args());
+    return absl::OkStatus();
+  }
+
+  /// The operands of a product lie within the arguments of its launch.
+  absl::Status gemmLaunch(const std::string &who, const bundle::Kernel &kernel,
+                          const bundle::Launch &launch) {
+    const bundle::Gemm &gemm = kernel.gemm();
+    // Rows of ld elements, the last one of `columns`.
+    auto extent = [](int64_t rows, int64_t columns, int64_t ld,
+                     bundle::DType type) {
+      return (static_cast<uint64_t>(rows - 1) * static_cast<uint64_t>(ld) +
+              static_cast<uint64_t>(columns)) *
+             dtypeBytes(type);
+    };
+    struct Operand {
+      const char *name;
+      const bundle::GemmOperand *place;
+      uint64_t bytes, align;
+      bool write;
+    };
+    int64_t m = gemm.m(), n = gemm.n(), k = gemm.k();
+    for (const Operand &operand :
+         {Operand{"a", &gemm.a(),
+                  extent(gemm.trans_a() ? k : m, gemm.trans_a() ? m : k,
+                         gemm.lda(), gemm.a_type()),
+                  dtypeBytes(gemm.a_type()), false},
+          Operand{"b", &gemm.b(),
+                  extent(gemm.trans_b() ? n : k, gemm.trans_b() ? k : n,
+                         gemm.ldb(), gemm.b_type()),
+                  dtypeBytes(gemm.b_type()), false},
+          Operand{"d", &gemm.d(), extent(m, n, gemm.ldd(), gemm.d_type()),
+                  dtypeBytes(gemm.d_type()), true},
+          Operand{"workspace", &gemm.workspace(), gemm.workspace_bytes(), 1,
+                  gemm.workspace_bytes() != 0}}) {
+      const bundle::Arg &arg =
+          launch.args(static_cast<int>(operand.place->arg()));
+      uint64_t offset = operand.place->offset();
+      if (offset > arg.bytes() || operand.bytes > arg.bytes() - offset)
+        return invalid(who, ": operand ", operand.name, " of product ",
+                       kernel.symbol(), " has ", operand.bytes,
+                       " bytes at offset ", offset, " of argument ",
+                       operand.place->arg(), ", which has ", arg.bytes());
+      uint64_t begin = plan.buffers(static_cast<int>(arg.buffer())).offset() +
+                       arg.offset() + offset;
+      if (begin % operand.align != 0)
+        return invalid(who, ": operand ", operand.name, " of product ",
+                       kernel.symbol(), " begins at byte ", begin,
+                       " of its arena, expected a multiple of ", operand.align);
+      if (operand.write && !arg.write())
+        return invalid(who, ": product ", kernel.symbol(), " writes operand ",
+                       operand.name, ", but argument ", operand.place->arg(),
+                       " is only read");
+    }
     return absl::OkStatus();
   }
 
@@ -138,6 +279,11 @@ private:
       if (kernel.args() < 1 || kernel.args() > kMaxArgs)
         return invalid("kernel ", kernel.symbol(), " takes ", kernel.args(),
                        " arguments, expected 1 to ", kMaxArgs);
+      if (gpu)
+        QWEN35_RETURN_IF_ERROR(gpuKernel(kernel));
+      else if (kernel.has_gemm())
+        return invalid("kernel ", kernel.symbol(),
+                       " is a library product, which only CUDA plans have");
     }
     return absl::OkStatus();
   }
@@ -383,7 +529,7 @@ private:
 
   absl::Status programs() {
     static const std::set<std::string> kKnown = {"begin", "accumulate",
-                                                 "finish", "eval"};
+                                                 "finish", "eval", "refresh"};
     std::set<std::string> present;
     for (const bundle::Program &program : plan.programs()) {
       if (!kKnown.count(program.name()))
@@ -424,9 +570,14 @@ private:
                      ", but there are ", plan.kernels_size(), " kernels");
     const bundle::Kernel &kernel =
         plan.kernels(static_cast<int>(launch.kernel()));
-    if (launch.grid() < 1 || launch.grid() > kMaxGrid)
+    int64_t most = gpu ? kMaxGpuGrid : kMaxGrid;
+    if (launch.grid() < 1 || launch.grid() > most)
       return invalid(who, " launches ", kernel.symbol(), " with a grid of ",
-                     launch.grid(), ", expected 1 to ", kMaxGrid);
+                     launch.grid(), ", expected 1 to ", most);
+    if (kernel.cluster() > 1 && launch.grid() % kernel.cluster() != 0)
+      return invalid(who, " launches ", kernel.symbol(), " with a grid of ",
+                     launch.grid(), ", expected a multiple of its clusters of ",
+                     kernel.cluster());
     if (static_cast<uint32_t>(launch.args_size()) != kernel.args())
       return invalid(who, " gives ", kernel.symbol(), " ", launch.args_size(),
                      " arguments, but it takes ", kernel.args());
@@ -435,6 +586,8 @@ private:
                      " bytes, the most is ", kMaxName);
     for (int i = 0; i < launch.args_size(); ++i)
       QWEN35_RETURN_IF_ERROR(arg(who, kernel, i, launch.args(i)));
+    if (kernel.has_gemm())
+      return gemmLaunch(who, kernel, launch);
     return absl::OkStatus();
   }
 
@@ -463,6 +616,7 @@ private:
   }
 
   const bundle::Bundle &plan;
+  bool gpu = false;
   int act = -1; // index of the act arena
   uint64_t parameters = 0;
   std::map<uint32_t, std::string> roles; // by buffer
@@ -512,7 +666,14 @@ const char *dtypeName(bundle::DType dtype) {
 }
 
 absl::Status validateBundle(const bundle::Bundle &message) {
-  return Validator(message).run();
+  for (int i = 0; i <= message.alternatives_size(); ++i) {
+    absl::Status status = message.alternatives_size() == 0
+                              ? Validator(message).run()
+                              : Validator(planMessage(message, i)).run();
+    if (!status.ok())
+      return ofPlan(i, status);
+  }
+  return absl::OkStatus();
 }
 
 } // namespace qwen35

@@ -292,21 +292,29 @@ absl::Status HfCheckpoint::checkMissing() const {
                    " missing, expected ", someOf(missing)));
 }
 
-absl::Status
-HfCheckpoint::load(absl::Span<const absl::Span<float>> weights) const {
-  if (weights.size() != params.size())
+absl::Status HfCheckpoint::load(const ParamStore &store) const {
+  if (store.params() != params.size())
     return absl::InvalidArgumentError(
-        absl::StrCat("loading ", files.path(), ": ", weights.size(),
+        absl::StrCat("loading ", files.path(), ": ", store.params(),
                      " arrays given for ", params.size(), " parameters"));
   for (size_t i = 0; i < params.size(); ++i)
-    if (static_cast<int64_t>(weights[i].size()) != params[i].elements())
+    if (int64_t found = store.elements(ParamRole::Weight, i);
+        found != params[i].elements())
       return absl::InvalidArgumentError(absl::StrCat(
-          "loading ", params[i].name, ": the array has ", weights[i].size(),
+          "loading ", params[i].name, ": the array has ", found,
           " elements, expected ", params[i].elements()));
   for (const auto &[name, piece] : pieces) {
     const HfFolder::Tensor &tensor = files.tensors().at(name);
-    toFloat(tensor.info->type, files.bytes(tensor).data(), piece.count,
-            weights[piece.param].data() + piece.first);
+    ElementType type = tensor.info->type;
+    const char *bytes = files.bytes(tensor).data();
+    absl::Status status = store.write(
+        ParamRole::Weight, piece.param, piece.first, piece.count,
+        [&](int64_t at, absl::Span<float> out) {
+          toFloat(type, bytes + at * bytesOf(type),
+                  static_cast<int64_t>(out.size()), out.data());
+        });
+    if (!status.ok())
+      return status;
   }
   return absl::OkStatus();
 }

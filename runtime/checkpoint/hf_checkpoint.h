@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/checkpoint/hf_folder.h"
+#include "runtime/checkpoint/param_store.h"
 #include "runtime/checkpoint/param_table.h"
 
 namespace qwen35 {
@@ -52,8 +53,11 @@ public:
   /// Fills the float32 master weights.
   ///
   /// Shapes  weights[i]: the elements of params[i], row-major.
-  /// Errors  InvalidArgument if a span has another length.
-  absl::Status load(absl::Span<const absl::Span<float>> weights) const;
+  /// Errors  InvalidArgument if an array has another length.
+  absl::Status load(const ParamStore &store) const;
+  absl::Status load(absl::Span<const absl::Span<float>> weights) const {
+    return load(SpanStore({weights.begin(), weights.end()}));
+  }
 
   /// Writes the weights as a folder like the one opened: file names, order,
   /// names, layouts and the dtype of every tensor are its own, values rounded
@@ -65,9 +69,14 @@ public:
   /// Errors  AlreadyExists if `target` exists and is neither empty nor an
   ///         earlier export; ResourceExhausted on a full disk.
   absl::StatusOr<ExportReport>
+  exportTo(const std::string &target, const ParamStore &store,
+           const ExportOrigin &origin) const;
+  absl::StatusOr<ExportReport>
   exportTo(const std::string &target,
            absl::Span<const absl::Span<const float>> weights,
-           const ExportOrigin &origin) const;
+           const ExportOrigin &origin) const {
+    return exportTo(target, SpanStore::ofWeights(weights), origin);
+  }
 
   const HfFolder &folder() const { return files; }
   /// Names of tensors that are not parameters, in order.
@@ -98,7 +107,7 @@ private:
   absl::Status checkMissing() const;
   absl::Status fail(const std::string &tensor, absl::string_view message) const;
   TensorSource sourceOf(const std::string &name,
-                        absl::Span<const absl::Span<const float>> weights) const;
+                        const ParamStore &store) const;
   absl::Status copyOthers(const std::string &into, ExportReport *report) const;
   absl::Status writeIndex(const std::string &into, int64_t totalBytes) const;
 
@@ -122,8 +131,15 @@ struct NewExport {
 /// with an index. Guarantees and errors as HfCheckpoint::exportTo.
 absl::StatusOr<ExportReport>
 exportNewHf(const std::string &target, absl::Span<const ParamSpec> params,
+            const ParamStore &store, const NewExport &options,
+            const ExportOrigin &origin);
+inline absl::StatusOr<ExportReport>
+exportNewHf(const std::string &target, absl::Span<const ParamSpec> params,
             absl::Span<const absl::Span<const float>> weights,
-            const NewExport &options, const ExportOrigin &origin);
+            const NewExport &options, const ExportOrigin &origin) {
+  return exportNewHf(target, params, SpanStore::ofWeights(weights), options,
+                     origin);
+}
 
 /// Whether an export may write there, so that a run can refuse before it
 /// trains. Errors as HfCheckpoint::exportTo.

@@ -84,31 +84,39 @@ private:
 /// holds the file's bytes, or nothing: an element that widens to the master's
 /// bits keeps the file's own, which matters where widening loses bits (F64).
 TensorSource roundedSource(std::string name, ElementType type,
-                           std::vector<int64_t> shape,
-                           absl::Span<const float> values,
+                           std::vector<int64_t> shape, const ParamStore &store,
+                           size_t param, int64_t first, int64_t count,
                            absl::string_view original) {
-  auto write = [type, values, original](const TensorSink &sink) {
+  auto write = [&store, type, param, first, count,
+                original](const TensorSink &sink) {
     int64_t bytesPer = bytesOf(type);
     std::vector<char> buffer(kPieceElements * bytesPer);
-    int64_t count = static_cast<int64_t>(values.size());
-    for (int64_t first = 0; first < count; first += kPieceElements) {
-      int64_t piece = std::min(kPieceElements, count - first);
-      const float *from = values.data() + first;
+    int64_t done = 0; // elements
+    auto round = [&](const float *from, int64_t piece) {
       fromFloat(type, from, piece, buffer.data());
       if (type == ElementType::F64 && !original.empty()) {
         for (int64_t i = 0; i < piece; ++i) {
-          const char *bytes = original.data() + (first + i) * bytesPer;
+          const char *bytes = original.data() + (done + i) * bytesPer;
           float widened;
           toFloat(type, bytes, 1, &widened);
           if (std::memcmp(&widened, from + i, sizeof widened) == 0)
             std::memcpy(buffer.data() + i * bytesPer, bytes, bytesPer);
         }
       }
-      absl::Status status = sink(buffer.data(), piece * bytesPer);
-      if (!status.ok())
-        return status;
-    }
-    return absl::OkStatus();
+      done += piece;
+      return sink(buffer.data(), piece * bytesPer);
+    };
+    return store.read(
+        ParamRole::Weight, param, first, count,
+        [&](absl::Span<const float> values) {
+          int64_t size = static_cast<int64_t>(values.size());
+          for (int64_t at = 0; at < size; at += kPieceElements)
+            if (absl::Status status = round(
+                    values.data() + at, std::min(kPieceElements, size - at));
+                !status.ok())
+              return status;
+          return absl::OkStatus();
+        });
   };
   return TensorSource{std::move(name), type, std::move(shape),
                       std::move(write)};
@@ -123,16 +131,17 @@ absl::Status writeMarker(const std::string &path, const ExportOrigin &origin) {
 }
 
 absl::Status checkWeights(absl::Span<const ParamSpec> params,
-                          absl::Span<const absl::Span<const float>> weights) {
-  if (weights.size() != params.size())
+                          const ParamStore &store) {
+  if (store.params() != params.size())
     return absl::InvalidArgumentError(
-        absl::StrCat("exporting: ", weights.size(), " arrays given for ",
+        absl::StrCat("exporting: ", store.params(), " arrays given for ",
                      params.size(), " parameters"));
   for (size_t i = 0; i < params.size(); ++i)
-    if (static_cast<int64_t>(weights[i].size()) != params[i].elements())
-      return absl::InvalidArgumentError(absl::StrCat(
-          "exporting ", params[i].name, ": the array has ", weights[i].size(),
-          " elements, expected ", params[i].elements()));
+    if (int64_t found = store.elements(ParamRole::Weight, i);
+        found != params[i].elements())
+      return absl::InvalidArgumentError(
+          absl::StrCat("exporting ", params[i].name, ": the array has ", found,
+                       " elements, expected ", params[i].elements()));
   return absl::OkStatus();
 }
 
@@ -155,27 +164,23 @@ absl::Status checkExportTarget(const std::string &target) {
       "); choose another folder or remove it"));
 }
 
-TensorSource HfCheckpoint::sourceOf(
-    const std::string &name,
-    absl::Span<const absl::Span<const float>> weights) const {
+TensorSource HfCheckpoint::sourceOf(const std::string &name,
+                                    const ParamStore &store) const {
   const HfFolder::Tensor &tensor = files.tensors().at(name);
   absl::string_view bytes = files.bytes(tensor);
   auto piece = pieces.find(name);
   if (piece == pieces.end())
     return tensorFromBytes(name, tensor.info->type, tensor.info->shape,
                            bytes.data());
-  return roundedSource(
-      name, tensor.info->type, tensor.info->shape,
-      weights[piece->second.param].subspan(piece->second.first,
-                                           piece->second.count),
-      bytes);
+  return roundedSource(name, tensor.info->type, tensor.info->shape, store,
+                       piece->second.param, piece->second.first,
+                       piece->second.count, bytes);
 }
 
 absl::StatusOr<ExportReport>
-HfCheckpoint::exportTo(const std::string &target,
-                       absl::Span<const absl::Span<const float>> weights,
+HfCheckpoint::exportTo(const std::string &target, const ParamStore &store,
                        const ExportOrigin &origin) const {
-  if (absl::Status status = checkWeights(params, weights); !status.ok())
+  if (absl::Status status = checkWeights(params, store); !status.ok())
     return status;
   absl::StatusOr<FolderWriter> out = FolderWriter::create(target);
   if (!out.ok())
@@ -188,7 +193,7 @@ HfCheckpoint::exportTo(const std::string &target,
     for (const TensorInfo &info : file.tensors()) {
       if (info.name == duplicateHead)
         continue;
-      tensors.push_back(sourceOf(info.name, weights));
+      tensors.push_back(sourceOf(info.name, store));
       tensorBytes += info.bytes;
     }
     if (tensors.empty()) // it held nothing but the repeated head
@@ -276,9 +281,9 @@ absl::Status HfCheckpoint::copyOthers(const std::string &into,
 
 absl::StatusOr<ExportReport>
 exportNewHf(const std::string &target, absl::Span<const ParamSpec> params,
-            absl::Span<const absl::Span<const float>> weights,
-            const NewExport &options, const ExportOrigin &origin) {
-  if (absl::Status status = checkWeights(params, weights); !status.ok())
+            const ParamStore &store, const NewExport &options,
+            const ExportOrigin &origin) {
+  if (absl::Status status = checkWeights(params, store); !status.ok())
     return status;
   std::vector<size_t> order(params.size());
   for (size_t i = 0; i < order.size(); ++i)
@@ -296,7 +301,8 @@ exportNewHf(const std::string &target, absl::Span<const ParamSpec> params,
       shardBytes = 0;
     }
     shards.back().push_back(
-        roundedSource(param.name, param.fileType, param.shape, weights[i], {}));
+        roundedSource(param.name, param.fileType, param.shape, store, i, 0,
+                      param.elements(), {}));
     shardBytes += bytes;
     totalBytes += bytes;
   }

@@ -185,6 +185,22 @@ const TensorInfo *SafetensorsFile::find(absl::string_view name) const {
   return found == byName.end() ? nullptr : &infos[found->second];
 }
 
+TensorSource tensorFromStore(std::string name, std::vector<int64_t> shape,
+                             const ParamStore &store, ParamRole role,
+                             size_t param) {
+  auto write = [&store, role, param](const TensorSink &sink) {
+    return store.read(role, param, 0, store.elements(role, param),
+                      [&](absl::Span<const float> values) {
+                        return sink(
+                            reinterpret_cast<const char *>(values.data()),
+                            static_cast<int64_t>(values.size() *
+                                                 sizeof(float)));
+                      });
+  };
+  return TensorSource{std::move(name), ElementType::F32, std::move(shape),
+                      std::move(write)};
+}
+
 TensorSource tensorFromBytes(std::string name, ElementType type,
                              std::vector<int64_t> shape, const void *bytes) {
   int64_t size = elementsOf(shape) * bytesOf(type);

@@ -13,6 +13,7 @@
 #include "absl/types/span.h"
 #include "runtime/checkpoint/element_type.h"
 #include "runtime/checkpoint/file_io.h"
+#include "runtime/checkpoint/param_store.h"
 
 namespace qwen35 {
 
@@ -80,6 +81,11 @@ struct TensorSource {
   std::vector<int64_t> shape;
   std::function<absl::Status(const TensorSink &)> write;
 };
+
+/// A source of one array of a parameter, float32; the store outlives the write.
+TensorSource tensorFromStore(std::string name, std::vector<int64_t> shape,
+                             const ParamStore &store, ParamRole role,
+                             size_t param);
 
 /// A source over bytes that outlive the write.
 TensorSource tensorFromBytes(std::string name, ElementType type,

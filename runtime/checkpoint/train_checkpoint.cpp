@@ -34,11 +34,6 @@ constexpr absl::string_view kTemporary = ".tmp-";
 
 constexpr const char *kRoles[] = {"weights", "m", "v"};
 
-template <typename Float>
-absl::Span<Float> arrayOf(const ParamArrays<Float> &arrays, int role) {
-  return role == 0 ? arrays.weight : role == 1 ? arrays.m : arrays.v;
-}
-
 std::string stepName(int64_t step) {
   return absl::StrFormat("%s%08d", kStepPrefix, step);
 }
@@ -53,22 +48,20 @@ int64_t stepOf(const std::string &name) {
   return step;
 }
 
-template <typename Float>
 absl::Status checkArrays(absl::string_view doing,
                          absl::Span<const ParamSpec> params,
-                         absl::Span<const ParamArrays<Float>> arrays) {
-  if (arrays.size() != params.size())
+                         const ParamStore &store) {
+  if (store.params() != params.size())
     return absl::InvalidArgumentError(
-        absl::StrCat(doing, ": ", arrays.size(), " parameters' arrays given, ",
+        absl::StrCat(doing, ": ", store.params(), " parameters' arrays given, ",
                      "expected ", params.size()));
   for (size_t i = 0; i < params.size(); ++i)
     for (int role = 0; role < 3; ++role)
-      if (static_cast<int64_t>(arrayOf(arrays[i], role).size()) !=
-          params[i].elements())
+      if (int64_t found = store.elements(ParamRole(role), i);
+          found != params[i].elements())
         return absl::InvalidArgumentError(absl::StrCat(
-            doing, ": ", kRoles[role], " of ", params[i].name, " has ",
-            arrayOf(arrays[i], role).size(), " elements, expected ",
-            params[i].elements()));
+            doing, ": ", kRoles[role], " of ", params[i].name, " has ", found,
+            " elements, expected ", params[i].elements()));
   return absl::OkStatus();
 }
 
@@ -88,19 +81,18 @@ std::string digestOf(json manifest) {
 /// Writes weights, m or v in shards and lists them in `files`.
 absl::Status writeRole(const std::string &into, int role, int64_t step,
                        absl::Span<const ParamSpec> params,
-                       absl::Span<const ParamArrays<const float>> arrays,
+                       const ParamStore &store,
                        int64_t maxShardBytes, json *files, int64_t *bytes) {
   std::vector<std::vector<TensorSource>> shards(1);
   int64_t shardBytes = 0;
   for (size_t i = 0; i < params.size(); ++i) {
-    absl::Span<const float> values = arrayOf(arrays[i], role);
-    int64_t size = static_cast<int64_t>(values.size() * sizeof(float));
+    int64_t size = params[i].elements() * int64_t(sizeof(float));
     if (!shards.back().empty() && shardBytes + size > maxShardBytes) {
       shards.emplace_back();
       shardBytes = 0;
     }
-    shards.back().push_back(tensorFromBytes(params[i].name, ElementType::F32,
-                                            params[i].shape, values.data()));
+    shards.back().push_back(tensorFromStore(
+        params[i].name, params[i].shape, store, ParamRole(role), i));
     shardBytes += size;
   }
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -268,10 +260,10 @@ std::string CheckpointStore::pathOf(int64_t step) const {
 absl::StatusOr<SaveReport>
 CheckpointStore::save(const TrainState &state,
                       absl::Span<const ParamSpec> params,
-                      absl::Span<const ParamArrays<const float>> arrays,
+                      const ParamStore &store,
                       const SaveOptions &options) const {
   std::string what = absl::StrCat("saving step ", state.step);
-  QWEN35_RETURN_IF_ERROR(checkArrays(what, params, arrays));
+  QWEN35_RETURN_IF_ERROR(checkArrays(what, params, store));
   absl::StatusOr<json> loader = embed(state.loader, what + ": loader state");
   QWEN35_RETURN_IF_ERROR(loader.status());
   absl::StatusOr<json> rng = embed(state.rng, what + ": rng state");
@@ -287,7 +279,7 @@ CheckpointStore::save(const TrainState &state,
   json files = json::array();
   for (int role = 0; role < 3; ++role)
     QWEN35_RETURN_IF_ERROR(writeRole(temporary, role, state.step, params,
-                                     arrays, options.maxShardBytes, &files,
+                                     store, options.maxShardBytes, &files,
                                      &report.bytes));
   json manifest = {{"format", kFormat},
                    {"version", kVersion},
@@ -424,9 +416,9 @@ absl::StatusOr<Checkpoint> CheckpointStore::check(const std::string &path) {
 absl::Status
 CheckpointStore::load(const Checkpoint &checkpoint,
                       absl::Span<const ParamSpec> params,
-                      absl::Span<const ParamArrays<float>> arrays) {
+                      const ParamStore &store) {
   QWEN35_RETURN_IF_ERROR(
-      checkArrays(absl::StrCat("loading ", checkpoint.path), params, arrays));
+      checkArrays(absl::StrCat("loading ", checkpoint.path), params, store));
   std::string manifestPath = joinPath(checkpoint.path, kManifest);
   absl::StatusOr<json> manifest = readManifest(manifestPath);
   QWEN35_RETURN_IF_ERROR(manifest.status());
@@ -482,9 +474,13 @@ CheckpointStore::load(const Checkpoint &checkpoint,
   for (int role = 0; role < 3; ++role)
     for (size_t i = 0; i < params.size(); ++i) {
       auto [file, info] = tensors[role].at(params[i].name);
-      absl::Span<float> out = arrayOf(arrays[i], role);
-      toFloat(ElementType::F32, file->bytes(*info).data(),
-              static_cast<int64_t>(out.size()), out.data());
+      const char *bytes = file->bytes(*info).data();
+      QWEN35_RETURN_IF_ERROR(store.write(
+          ParamRole(role), i, 0, params[i].elements(),
+          [&](int64_t at, absl::Span<float> out) {
+            toFloat(ElementType::F32, bytes + at * int64_t(sizeof(float)),
+                    static_cast<int64_t>(out.size()), out.data());
+          }));
     }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/checkpoint/file_io.h"
+#include "runtime/checkpoint/param_store.h"
 #include "runtime/checkpoint/param_table.h"
 
 namespace qwen35 {
@@ -29,6 +30,20 @@ struct TrainState {
 template <typename Float> struct ParamArrays {
   absl::Span<Float> weight, m, v;
 };
+
+template <typename Float>
+SpanStore storeOf(absl::Span<const ParamArrays<Float>> arrays) {
+  auto mut = [](absl::Span<Float> span) {
+    return absl::MakeSpan(const_cast<float *>(span.data()), span.size());
+  };
+  SpanStore::Arrays weights, m, v;
+  for (const ParamArrays<Float> &array : arrays) {
+    weights.push_back(mut(array.weight));
+    m.push_back(mut(array.m));
+    v.push_back(mut(array.v));
+  }
+  return SpanStore(std::move(weights), std::move(m), std::move(v));
+}
 
 struct SaveOptions {
   int64_t keepLast = 0; // checkpoints to keep, with this one; 0: all
@@ -72,10 +87,16 @@ public:
   ///         are as they were, the arrays were only read. InvalidArgument for
   ///         arrays of another length than their parameters, or JSON that is
   ///         none.
+  absl::StatusOr<SaveReport> save(const TrainState &state,
+                                  absl::Span<const ParamSpec> params,
+                                  const ParamStore &store,
+                                  const SaveOptions &options) const;
   absl::StatusOr<SaveReport>
   save(const TrainState &state, absl::Span<const ParamSpec> params,
        absl::Span<const ParamArrays<const float>> arrays,
-       const SaveOptions &options) const;
+       const SaveOptions &options) const {
+    return save(state, params, storeOf(arrays), options);
+  }
 
   /// The newest valid checkpoint, or nothing when there is none. `refused`,
   /// when given, gets one sentence for each newer one that is damaged.
@@ -94,7 +115,12 @@ public:
   ///         parameters or other shapes; nothing is written then.
   static absl::Status load(const Checkpoint &checkpoint,
                            absl::Span<const ParamSpec> params,
-                           absl::Span<const ParamArrays<float>> arrays);
+                           const ParamStore &store);
+  static absl::Status load(const Checkpoint &checkpoint,
+                           absl::Span<const ParamSpec> params,
+                           absl::Span<const ParamArrays<float>> arrays) {
+    return load(checkpoint, params, storeOf(arrays));
+  }
 
   const std::string &path() const { return folder; }
   std::string pathOf(int64_t step) const;

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "runtime/checkpoint/param_store.h"
 #include "runtime/checkpoint/param_table.h"
 
 namespace qwen35 {
@@ -30,6 +31,10 @@ struct Dump {
 absl::Status writeDump(const std::string &path,
                        absl::Span<const ParamSpec> params, const Dump &dump,
                        bool perStep);
+/// The same with the arrays of a store; those of `dump` are not looked at.
+absl::Status writeDump(const std::string &path,
+                       absl::Span<const ParamSpec> params, const Dump &dump,
+                       const ParamStore &store, bool perStep);
 
 } // namespace qwen35
 

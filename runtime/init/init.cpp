@@ -44,6 +44,12 @@ void initSlice(uint64_t seed, absl::string_view name, const ParamInit &init,
 absl::Status initParam(uint64_t seed, const std::string &name,
                        const std::string &init, absl::Span<float> out,
                        int threads) {
+  return initParamSlice(seed, name, init, 0, out, threads);
+}
+
+absl::Status initParamSlice(uint64_t seed, const std::string &name,
+                            const std::string &init, int64_t first,
+                            absl::Span<float> out, int threads) {
   absl::StatusOr<ParamInit> parsed = parseParamInit(init);
   if (!parsed.ok())
     return absl::InvalidArgumentError(
@@ -55,7 +61,7 @@ absl::Status initParam(uint64_t seed, const std::string &name,
   for (int64_t w = 0; w < workers; ++w) {
     int64_t begin = count * w / workers, end = count * (w + 1) / workers;
     auto fill = [&, begin, end] {
-      initSlice(seed, name, *parsed, begin, out.subspan(begin, end - begin));
+      initSlice(seed, name, *parsed, first + begin, out.subspan(begin, end - begin));
     };
     if (w + 1 < workers)
       pool.emplace_back(fill);

@@ -29,6 +29,10 @@ void initSlice(uint64_t seed, absl::string_view name, const ParamInit &init,
 absl::Status initParam(uint64_t seed, const std::string &name,
                        const std::string &init, absl::Span<float> out,
                        int threads = 1);
+/// Elements [first, first + out.size()) of it.
+absl::Status initParamSlice(uint64_t seed, const std::string &name,
+                            const std::string &init, int64_t first,
+                            absl::Span<float> out, int threads = 1);
 
 } // namespace qwen35
 

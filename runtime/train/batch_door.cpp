@@ -18,14 +18,14 @@ absl::Status runBatchDoor(const RunSetup &setup, const RunOptions &options,
   absl::StatusOr<Batch> batch = readBatch(options.batch, shape);
   QWEN35_RETURN_IF_ERROR(batch.status());
 
-  StepOptions stepOptions;
-  stepOptions.threads = options.threads;
+  StepOptions stepOptions = stepOptionsOf(options);
   absl::StatusOr<TrainingStep> step =
       TrainingStep::create(setup.bundle, stepOptions);
   QWEN35_RETURN_IF_ERROR(step.status());
   if (setup.original) {
-    step->clearMoments();
-    QWEN35_RETURN_IF_ERROR(setup.original->load(step->weights()));
+    QWEN35_RETURN_IF_ERROR(step->clearMoments());
+    QWEN35_RETURN_IF_ERROR(setup.original->load(step->store()));
+    QWEN35_RETURN_IF_ERROR(step->raw().weightsChanged());
   } else {
     QWEN35_RETURN_IF_ERROR(step->initialize(*options.initSeed));
   }
@@ -54,10 +54,8 @@ absl::Status runBatchDoor(const RunSetup &setup, const RunOptions &options,
                       : " | skipped: gradient norm is not finite");
     std::fflush(out);
   }
-  dump.grads = step->gradients();
-  dump.params = step->constWeights();
   QWEN35_RETURN_IF_ERROR(writeDump(options.dump, setup.params, dump,
-                                   options.steps.has_value()));
+                                   step->store(), options.steps.has_value()));
   absl::FPrintF(out, "dump %s\n", options.dump);
   return absl::OkStatus();
 }

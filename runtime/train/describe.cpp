@@ -73,7 +73,18 @@ std::vector<LayerPath> layerPaths(const bundle::Bundle &message) {
   return paths;
 }
 
-std::string describeRun(const RunSetup &setup, int threads) {
+/// "cpu x86-64-v3, 4 threads", "cuda sm_90a on NVIDIA H200".
+static std::string describeTarget(const bundle::Target &target, int threads,
+                                  const Step *step) {
+  if (target.kind() == "cuda")
+    return step ? step->targetText() : absl::StrCat("cuda ", target.arch());
+  return absl::StrCat("cpu ", target.cpu(), ", ",
+                      threads == 0   ? "one thread per CPU"
+                      : threads == 1 ? "1 thread"
+                                     : absl::StrCat(threads, " threads"));
+}
+
+std::string describeRun(const RunSetup &setup, int threads, const Step *step) {
   const bundle::Bundle &message = setup.bundle->message();
   const Recipe &recipe = setup.recipe;
   std::string text = absl::StrCat(
@@ -83,11 +94,12 @@ std::string describeRun(const RunSetup &setup, int threads) {
       setup.params.size() == 1 ? " tensor\n" : " tensors\n", "bundle  ",
       shortDigest(*setup.bundle), ", ", formatBytes(setup.bundle->size()),
       ", by ", message.provenance().compiler(), "\n", "target  ",
-      message.targets(0).kind(), " ", message.targets(0).cpu(), ", ",
-      threads == 0   ? "one thread per CPU"
-      : threads == 1 ? "1 thread"
-                     : absl::StrCat(threads, " threads"),
-      "\n");
+      describeTarget(message.targets(0), threads, step), "\n");
+  if (!setup.targetNote.empty())
+    absl::StrAppend(&text, "note: not the GPU: ", setup.targetNote, "\n");
+  if (step)
+    for (const std::string &note : step->notes())
+      absl::StrAppend(&text, note, "\n");
   for (const LayerPath &path : layerPaths(message))
     absl::StrAppend(&text, "layers  ", path.layers, " x ", path.kind,
                     path.ops.empty() ? "" : ": ", absl::StrJoin(path.ops, " "),
@@ -202,6 +214,7 @@ std::string runRecord(const RunSetup &setup, const RunOptions &options,
       {"target",
        {{"kind", message.targets(0).kind()},
         {"cpu", message.targets(0).cpu()},
+        {"arch", message.targets(0).arch()},
         {"threads", threads}}},
       {"host", host},
       {"layers", std::move(layers)},

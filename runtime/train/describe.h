@@ -21,7 +21,8 @@ struct LayerPath {
 std::vector<LayerPath> layerPaths(const bundle::Bundle &message);
 
 /// Bundle, target, layers, memory and step size: the head of a run's report.
-std::string describeRun(const RunSetup &setup, int threads);
+/// `step` may be absent: nothing is known of a device then.
+std::string describeRun(const RunSetup &setup, int threads, const Step *step);
 
 /// The resolved recipe, the parameter table and the memory plan.
 std::string describePlan(const RunSetup &setup);

@@ -69,14 +69,12 @@ absl::Status Run::execute() {
   QWEN35_RETURN_IF_ERROR(openOriginal());
   QWEN35_RETURN_IF_ERROR(openData());
 
-  StepOptions stepOptions;
-  stepOptions.threads = options.threads;
-  stepOptions.profile = options.profile;
+  StepOptions stepOptions = stepOptionsOf(options);
   absl::StatusOr<TrainingStep> created =
       TrainingStep::create(setup.bundle, stepOptions);
   QWEN35_RETURN_IF_ERROR(created.status());
   step.emplace(std::move(*created));
-  say("%s", describeRun(setup, step->raw().threads()));
+  say("%s", describeRun(setup, step->raw().threads(), &step->raw()));
   if (corpus)
     say("data    %s\n",
         formatReport(reportCorpus(*corpus, setup.bundle->message().io()
@@ -201,15 +199,20 @@ absl::Status Run::openData() {
 
 absl::Status Run::fillWeights() {
   if (resumed)
-    return CheckpointStore::load(*resumed, setup.params, step->state());
+{
+    QWEN35_RETURN_IF_ERROR(
+        CheckpointStore::load(*resumed, setup.params, step->store()));
+    return step->raw().weightsChanged();
+  }
   state.rng = origin.toJson(setup.recipe.train.seed);
   if (origin.seed) {
     say("weights seed %d\n", *origin.seed);
     return step->initialize(*origin.seed);
   }
   say("weights %s: %s\n", options.weights, setup.original->summary());
-  step->clearMoments();
-  return setup.original->load(step->weights());
+  QWEN35_RETURN_IF_ERROR(step->clearMoments());
+  QWEN35_RETURN_IF_ERROR(setup.original->load(step->store()));
+  return step->raw().weightsChanged();
 }
 
 absl::Status Run::writeRecords() {
@@ -266,9 +269,9 @@ absl::Status Run::exportModel() {
   fresh.configJson = setup.bundle->message().model().config_json();
   absl::StatusOr<ExportReport> report =
       setup.original
-          ? setup.original->exportTo(options.exportHf, step->constWeights(),
+          ? setup.original->exportTo(options.exportHf, step->store(),
                                      made)
-          : exportNewHf(options.exportHf, setup.params, step->constWeights(),
+          : exportNewHf(options.exportHf, setup.params, step->store(),
                         fresh, made);
   QWEN35_RETURN_IF_ERROR(report.status());
   say("exported %s: %d tensors, %s in %d %s%s%s\n", options.exportHf,
@@ -284,7 +287,8 @@ absl::Status Run::exportModel() {
   absl::StatusOr<HfCheckpoint> written =
       HfCheckpoint::open(options.exportHf, setup.params);
   QWEN35_RETURN_IF_ERROR(written.status());
-  QWEN35_RETURN_IF_ERROR(written->load(step->weights()));
+  QWEN35_RETURN_IF_ERROR(written->load(step->store()));
+  QWEN35_RETURN_IF_ERROR(step->raw().weightsChanged());
   bool rounded = false;
   for (const auto &[name, tensor] : written->folder().tensors())
     rounded |= tensor.info->type == ElementType::BF16 ||
@@ -300,7 +304,7 @@ absl::Status runBundle(const RunOptions &options, FILE *out) {
   absl::StatusOr<RunSetup> setup = setUpRun(options);
   QWEN35_RETURN_IF_ERROR(setup.status());
   if (options.dryRun) {
-    absl::FPrintF(out, "%s\n%s", describeRun(*setup, options.threads),
+    absl::FPrintF(out, "%s\n%s", describeRun(*setup, options.threads, nullptr),
                   describePlan(*setup));
     if (setup->original)
       absl::FPrintF(out, "weights %s: %s\n", options.weights,

@@ -28,6 +28,10 @@ struct RunOptions {
   std::vector<std::string> recipeFiles; // in order; later ones win
   std::vector<std::string> sets;        // section.key=value, after the files
 
+  std::string target = "auto"; // "cpu", "cuda"; auto: a GPU if there is one
+  bool eager = false;    // GPU: launch by launch, not one graph per step
+  bool sync = false;     // GPU: eager, wait after every launch
+  bool poison = false;   // memory starts as NaN
   int threads = 0;       // 0: one per CPU
   bool dryRun = false;   // stop after the plan
   bool evalLoss = false; // loss of the eval program on the first batch

@@ -129,6 +129,17 @@ std::string WeightsOrigin::text() const {
   return seed ? absl::StrCat("seed ", *seed) : folder;
 }
 
+StepOptions stepOptionsOf(const RunOptions &options) {
+  StepOptions result;
+  result.target = options.target;
+  result.threads = options.threads;
+  result.profile = options.profile;
+  result.eager = options.eager;
+  result.sync = options.sync;
+  result.poison = options.poison;
+  return result;
+}
+
 WeightsOrigin originOf(const RunOptions &options) {
   WeightsOrigin origin;
   origin.seed = options.initSeed;
@@ -143,6 +154,16 @@ absl::StatusOr<RunSetup> setUpRun(const RunOptions &options) {
   absl::StatusOr<std::shared_ptr<const BundleFile>> bundle =
       BundleFile::open(options.bundle);
   QWEN35_RETURN_IF_ERROR(bundle.status());
+  // A dry run only describes: there need be no device for it.
+  bool describes = options.dryRun && options.target == "auto";
+  bundle = describes
+               ? (*bundle)->plan(0)
+               : selectPlan(*std::move(bundle), options.target,
+                            &setup.targetNote);
+  if (!bundle.ok())
+    return absl::Status(
+        bundle.status().code(),
+        absl::StrCat(options.bundle, ": ", bundle.status().message()));
   setup.bundle = std::move(*bundle);
   absl::StatusOr<std::vector<ParamSpec>> params =
       paramTable(setup.bundle->message());

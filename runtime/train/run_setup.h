@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "runtime/api/step.h"
 #include "runtime/bundle/bundle_reader.h"
 #include "runtime/checkpoint/hf_checkpoint.h"
 #include "runtime/checkpoint/param_table.h"
@@ -29,7 +30,8 @@ struct WeightsOrigin {
 
 /// A run, resolved and checked as far as that needs no arenas.
 struct RunSetup {
-  std::shared_ptr<const BundleFile> bundle;
+  std::shared_ptr<const BundleFile> bundle; // of the selected plan
+  std::string targetNote; // why a GPU plan was passed over, or empty
   std::vector<ParamSpec> params;
   Recipe recipe;
   int64_t steps = 0; // the run ends after this one
@@ -40,6 +42,9 @@ struct RunSetup {
 ///         bundle, the recipe and the checkpoint; FailedPrecondition for a
 ///         recipe that differs from the compiled one, or asks for more ranks.
 absl::StatusOr<RunSetup> setUpRun(const RunOptions &options);
+
+/// What the options say about executing a step.
+StepOptions stepOptionsOf(const RunOptions &options);
 
 /// The weights of a fresh run.
 WeightsOrigin originOf(const RunOptions &options);

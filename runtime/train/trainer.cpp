@@ -144,7 +144,7 @@ absl::Status Trainer::save() {
   SaveOptions options;
   options.keepLast = parts.recipe.train.keepLast;
   absl::StatusOr<SaveReport> report =
-      parts.store.save(state, parts.step.params(), parts.step.constState(),
+      parts.store.save(state, parts.step.params(), parts.step.store(),
                        options);
   QWEN35_RETURN_IF_ERROR(report.status());
   savedStep = state.step;

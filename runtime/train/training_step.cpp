@@ -1,6 +1,7 @@
 #include "runtime/train/training_step.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +24,60 @@ absl::Status copyInput(Step &step, const char *name,
   std::copy(values.begin(), values.end(), input->begin());
   return absl::OkStatus();
 }
+
+/// The buffers of a step's parameters.
+class StepStore final : public ParamStore {
+public:
+  explicit StepStore(Step &step) : step(step) {}
+
+  size_t params() const override {
+    return static_cast<size_t>(step.message().params_size());
+  }
+  int64_t elements(ParamRole role, size_t param) const override {
+    return static_cast<int64_t>(
+        step.message().buffers(static_cast<int>(buffer(role, param))).bytes() /
+        sizeof(float));
+  }
+  absl::Span<float> view(ParamRole role, size_t param) const override {
+    absl::Span<uint8_t> bytes = step.bytes(buffer(role, param));
+    return absl::MakeSpan(reinterpret_cast<float *>(bytes.data()),
+                          bytes.size() / sizeof(float));
+  }
+  absl::Status copyOut(ParamRole role, size_t param, int64_t first,
+                       absl::Span<float> values) const override {
+    return step.read(
+        buffer(role, param), static_cast<uint64_t>(first) * sizeof(float),
+        absl::MakeSpan(reinterpret_cast<uint8_t *>(values.data()),
+                       values.size() * sizeof(float)));
+  }
+  absl::Status copyIn(ParamRole role, size_t param, int64_t first,
+                      absl::Span<const float> values) const override {
+    return step.write(
+        buffer(role, param), static_cast<uint64_t>(first) * sizeof(float),
+        absl::MakeSpan(reinterpret_cast<const uint8_t *>(values.data()),
+                       values.size() * sizeof(float)));
+  }
+
+  uint32_t buffer(ParamRole role, size_t param) const {
+    const bundle::Param &entry =
+        step.message().params(static_cast<int>(param));
+    return role == ParamRole::Weight ? entry.weight()
+           : role == ParamRole::M    ? entry.m()
+           : role == ParamRole::V    ? entry.v()
+                                     : entry.grad();
+  }
+
+private:
+  Step &step;
+};
+
+int hostThreads() {
+  unsigned found = std::thread::hardware_concurrency();
+  return found ? static_cast<int>(std::min(found, 32u)) : 1;
+}
+
+constexpr ParamRole kRoles[] = {ParamRole::Weight, ParamRole::M, ParamRole::V,
+                                ParamRole::Gradient};
 
 } // namespace
 
@@ -47,26 +102,20 @@ TrainingStep::create(std::shared_ptr<const BundleFile> bundle,
       Step::create(std::move(bundle), options);
   QWEN35_RETURN_IF_ERROR(step.status());
   result.step = std::move(*step);
-  for (int i = 0; i < result.message().params_size(); ++i) {
-    const bundle::Param &param = result.message().params(i);
-    ParamArrays<float> state;
-    absl::Span<float> grad;
-    for (auto [index, span] : {std::pair{param.weight(), &state.weight},
-                               std::pair{param.m(), &state.m},
-                               std::pair{param.v(), &state.v},
-                               std::pair{param.grad(), &grad}}) {
-      absl::StatusOr<absl::Span<float>> buffer =
-          result.step->buffer<float>(index);
-      QWEN35_RETURN_IF_ERROR(buffer.status());
-      if (static_cast<int64_t>(buffer->size()) != result.specs[i].elements())
+  auto store = std::make_unique<StepStore>(*result.step);
+  for (size_t i = 0; i < store->params(); ++i)
+    for (ParamRole role : kRoles) {
+      const bundle::Buffer &buffer = result.message().buffers(
+          static_cast<int>(store->buffer(role, i)));
+      if (buffer.dtype() != bundle::F32 ||
+          store->elements(role, i) != result.specs[i].elements())
         return absl::InvalidArgumentError(absl::StrCat(
-            "a buffer of parameter ", param.name(), " has ", buffer->size(),
-            " elements, expected ", result.specs[i].elements()));
-      *span = *buffer;
+            "a buffer of parameter ", result.specs[i].name, " has ",
+            store->elements(role, i), " elements of ",
+            dtypeName(buffer.dtype()), ", expected ",
+            result.specs[i].elements(), " of f32"));
     }
-    result.arrays.push_back(state);
-    result.grads.push_back(grad);
-  }
+  result.params_ = std::move(store);
   return result;
 }
 
@@ -76,42 +125,53 @@ SeqTable TrainingStep::rowShape() const {
 
 std::vector<absl::Span<float>> TrainingStep::weights() const {
   std::vector<absl::Span<float>> result;
-  for (const ParamArrays<float> &array : arrays)
-    result.push_back(array.weight);
+  for (size_t i = 0; i < specs.size(); ++i)
+    result.push_back(params_->view(ParamRole::Weight, i));
   return result;
 }
 
 std::vector<absl::Span<const float>> TrainingStep::constWeights() const {
-  std::vector<absl::Span<const float>> result;
-  for (const ParamArrays<float> &array : arrays)
-    result.push_back(array.weight);
-  return result;
+  std::vector<absl::Span<float>> spans = weights();
+  return {spans.begin(), spans.end()};
 }
 
 std::vector<absl::Span<const float>> TrainingStep::gradients() const {
-  return {grads.begin(), grads.end()};
-}
-
-std::vector<ParamArrays<const float>> TrainingStep::constState() const {
-  std::vector<ParamArrays<const float>> result;
-  for (const ParamArrays<float> &array : arrays)
-    result.push_back({array.weight, array.m, array.v});
+  std::vector<absl::Span<const float>> result;
+  for (size_t i = 0; i < specs.size(); ++i)
+    result.push_back(params_->view(ParamRole::Gradient, i));
   return result;
 }
 
-void TrainingStep::clearMoments() {
-  for (ParamArrays<float> &array : arrays) {
-    std::fill(array.m.begin(), array.m.end(), 0.0f);
-    std::fill(array.v.begin(), array.v.end(), 0.0f);
-  }
+std::vector<ParamArrays<float>> TrainingStep::state() const {
+  std::vector<ParamArrays<float>> result;
+  for (size_t i = 0; i < specs.size(); ++i)
+    result.push_back({params_->view(ParamRole::Weight, i),
+                      params_->view(ParamRole::M, i),
+                      params_->view(ParamRole::V, i)});
+  return result;
+}
+
+absl::Status TrainingStep::clearMoments() {
+  for (const bundle::Param &param : message().params())
+    for (uint32_t buffer : {param.m(), param.v()})
+      QWEN35_RETURN_IF_ERROR(step->fillBuffer(buffer, 0));
+  return absl::OkStatus();
 }
 
 absl::Status TrainingStep::initialize(uint64_t seed) {
-  clearMoments();
-  for (size_t i = 0; i < specs.size(); ++i)
-    QWEN35_RETURN_IF_ERROR(initParam(seed, specs[i].name, specs[i].init,
-                                     arrays[i].weight, step->threads()));
-  return absl::OkStatus();
+  QWEN35_RETURN_IF_ERROR(clearMoments());
+  int threads = step->hostMemory() ? step->threads() : hostThreads();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    absl::Status made;
+    QWEN35_RETURN_IF_ERROR(params_->write(
+        ParamRole::Weight, i, 0, specs[i].elements(),
+        [&](int64_t at, absl::Span<float> out) {
+          made.Update(initParamSlice(seed, specs[i].name, specs[i].init, at,
+                                     out, threads));
+        }));
+    QWEN35_RETURN_IF_ERROR(made);
+  }
+  return step->weightsChanged();
 }
 
 absl::Status TrainingStep::fill(const PackedRow &row, const Batch &batch) {
@@ -130,20 +190,15 @@ absl::StatusOr<StepResult> TrainingStep::train(const Batch &batch,
                                                const StepScalars &scalars) {
   if (batch.rows.empty())
     return absl::InvalidArgumentError("a step needs at least one row");
-  QWEN35_RETURN_IF_ERROR(step->run("begin"));
-  for (size_t i = 0; i < batch.rows.size(); ++i) {
-    QWEN35_RETURN_IF_ERROR(fill(batch.rows[i], batch));
-    if (i + 1 < batch.rows.size()) {
-      QWEN35_RETURN_IF_ERROR(step->run("accumulate"));
-      continue;
-    }
-    QWEN35_RETURN_IF_ERROR(step->setScalar("lr", scalars.lr));
-    QWEN35_RETURN_IF_ERROR(
-        step->setScalar("bias_correction1", scalars.biasCorrection1));
-    QWEN35_RETURN_IF_ERROR(
-        step->setScalar("bias_correction2", scalars.biasCorrection2));
-    QWEN35_RETURN_IF_ERROR(step->run("finish"));
-  }
+  QWEN35_RETURN_IF_ERROR(step->setScalar("lr", scalars.lr));
+  QWEN35_RETURN_IF_ERROR(
+      step->setScalar("bias_correction1", scalars.biasCorrection1));
+  QWEN35_RETURN_IF_ERROR(
+      step->setScalar("bias_correction2", scalars.biasCorrection2));
+  QWEN35_RETURN_IF_ERROR(step->runStep(
+      static_cast<int64_t>(batch.rows.size()), [&](int64_t row) {
+        return fill(batch.rows[static_cast<size_t>(row)], batch);
+      }));
   StepResult result;
   float commit = 0;
   for (auto [name, value] : {std::pair{"loss", &result.loss},

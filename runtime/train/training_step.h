@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "runtime/api/step.h"
+#include "runtime/checkpoint/param_store.h"
 #include "runtime/checkpoint/param_table.h"
 #include "runtime/checkpoint/train_checkpoint.h"
 #include "runtime/data/loader.h"
@@ -37,7 +38,8 @@ struct StepResult {
 /// A bundle's step with its parameters at hand: one optimizer step per call.
 ///
 /// Shapes  Every span is a whole parameter, float32, row-major, in the order of
-///         params(), and lives in the step's arenas.
+///         params(), and lives in the step's arenas. Spans are there where that
+///         is memory of the host (raw().hostMemory()); the store always is.
 class TrainingStep {
 public:
   /// Errors  those of Step::create and paramTable; InvalidArgument when a
@@ -50,15 +52,17 @@ public:
   SeqTable rowShape() const;
   Step &raw() { return *step; }
 
+  /// All roles of all parameters. Whoever writes weights calls
+  /// raw().weightsChanged() after.
+  const ParamStore &store() const { return *params_; }
   std::vector<absl::Span<float>> weights() const;
   std::vector<absl::Span<const float>> constWeights() const;
   std::vector<absl::Span<const float>> gradients() const;
-  std::vector<ParamArrays<float>> state() const { return arrays; }
-  std::vector<ParamArrays<const float>> constState() const;
+  std::vector<ParamArrays<float>> state() const;
 
   /// Weights from the bundle's init rules, moments zero.
   absl::Status initialize(uint64_t seed);
-  void clearMoments();
+  absl::Status clearMoments();
 
   /// begin, accumulate for every row but the last, finish for the last.
   /// Errors  InvalidArgument for a batch without rows or rows of another shape.
@@ -73,8 +77,7 @@ private:
 
   std::unique_ptr<Step> step;
   std::vector<ParamSpec> specs;
-  std::vector<ParamArrays<float>> arrays;
-  std::vector<absl::Span<float>> grads;
+  std::unique_ptr<ParamStore> params_;
 };
 
 } // namespace qwen35

@@ -36,8 +36,7 @@ std::string isSeed(const std::string &text) {
 int main(int argc, char **argv) {
   qwen35::RunOptions options;
   std::string resume;
-  CLI::App app("Trains the model of a bundle that qwen35c made.",
-               "qwen35-run");
+  CLI::App app("Trains the model of a bundle that qwen35c made.", "qwen35-run");
   app.get_formatter()->column_width(34);
   app.footer(recipeHelp);
   app.add_option("BUNDLE", options.bundle, "the compiled step, OUT.q35")
@@ -76,6 +75,23 @@ int main(int argc, char **argv) {
                  "one recipe key, after all files: optim.lr=1e-4")
       ->type_name("section.key=value")
       ->group("Training");
+  app.add_option("--target", options.target,
+                 "which plan of the bundle: auto takes a GPU that fits, else "
+                 "the CPU")
+      ->type_name("auto|cpu|cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
+      ->capture_default_str()
+      ->group("Execution");
+  app.add_flag("--eager", options.eager,
+               "GPU: launch by launch instead of one graph per step")
+      ->group("Execution");
+  app.add_flag("--sync", options.sync,
+               "GPU: eager, and wait after every launch, so that a fault names "
+               "its kernel")
+      ->group("Execution");
+  app.add_flag("--poison", options.poison,
+               "fill memory with NaN first; results do not depend on it")
+      ->group("Execution");
   app.add_option("--threads", options.threads,
                  "0: one per CPU; results do not depend on it")
       ->type_name("N")

@@ -41,7 +41,7 @@ TEST_F(ValidateTest, Targets) {
       {[](Bundle &m) { *m.add_targets() = m.targets(0); },
        "the bundle has 2 targets, expected one"},
       {[](Bundle &m) { m.mutable_targets(0)->set_kind("cuda"); },
-       "the target is of kind 'cuda', this reader knows 'cpu'"},
+       "the target's architecture is '', expected sm_90a or the like"},
       {[](Bundle &m) { m.mutable_targets(0)->set_triple("riscv64"); },
        "the target's triple is 'riscv64', this runtime is built for "
        "'x86_64-unknown-linux-gnu'"},
@@ -237,7 +237,7 @@ TEST_F(ValidateTest, Programs) {
   expect({
       {[](Bundle &m) { program(m, "eval")->set_name("export"); },
        "the bundle has a program named 'export', this reader knows "
-       "accumulate, begin, eval, finish"},
+       "accumulate, begin, eval, finish, refresh"},
       {[](Bundle &m) { m.mutable_programs()->DeleteSubrange(2, 1); },
        "the bundle has no program named finish"},
       {[](Bundle &m) { program(m, "begin")->add_entries(); },

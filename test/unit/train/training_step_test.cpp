@@ -52,7 +52,7 @@ TEST(TrainingStepTest, OneStepOverSeveralRows) {
   TinyRun tiny;
   auto step = makeStep(tiny);
   ASSERT_OK(step);
-  step->clearMoments();
+  ASSERT_OK(step->clearMoments());
   absl::Span<float> zeroed = step->weights()[0];
   std::fill(zeroed.begin(), zeroed.end(), 0.0f);
   Batch batch = makeBatch({makeRow(0, 4), makeRow(100, 4), makeRow(150, 4, 32)});
