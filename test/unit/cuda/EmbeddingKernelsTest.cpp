@@ -1,0 +1,75 @@
+#include "dialect/Qwen35/Reference/Embedding.h"
+#include "test/unit/cuda/CudaKernelTest.h"
+
+namespace qwen35::codegen::cuda {
+namespace {
+
+using Doubles = std::vector<double>;
+
+/// Every `often`-th token has id 1, as padding or a full stop would.
+Array someIds(int64_t tokens, int64_t vocab, int64_t often) {
+  Array ids = i32({tokens});
+  for (int64_t t = 0; t < tokens; ++t)
+    ids.set(t, t % often == 0 && vocab > 1
+                   ? 1
+                   : static_cast<double>(t * t * 7 % vocab));
+  return ids;
+}
+
+struct EmbedCase {
+  int64_t tokens, vocab, columns, often;
+};
+
+std::vector<EmbedCase> embedCases() {
+  return {{1, 1, 1, 1000},
+          {50, 13, 37, 3},
+          {300, 700, 64, 1000},
+          {500, 97, 264, 2},
+          {4500, 90, 8, 5}}; // more than a window of tokens
+}
+
+TEST_F(CudaKernelTest, EmbedIsExact) {
+  for (Kind t : kFloatKinds)
+    for (const EmbedCase &c : embedCases())
+      run("embed", "{}",
+          {someIds(c.tokens, c.vocab, c.often),
+           random(t, {c.vocab, c.columns}, 1)},
+          {zeros(t, {c.tokens, c.columns})},
+          [&](const Arrays &in, const Arrays &out) {
+            Doubles y(out[0].size());
+            expectOk(reference::embed<double>(
+                valuesOf<int32_t>(in[0]), valuesOf(in[1]), c.tokens, c.vocab,
+                c.columns, absl::MakeSpan(y)));
+            EXPECT_EQ(valuesOf(out[0]), y);
+          });
+}
+
+TEST_F(CudaKernelTest, EmbedBwdAddsRowsOfOneId) {
+  for (Kind t : kFloatKinds)
+    for (bool accumulate : {false, true})
+      for (const EmbedCase &c : embedCases()) {
+        std::vector<int64_t> strides;
+        if (c.columns == 64)
+          strides = {80, 1};
+        Arrays inputs = {random(t, {c.tokens, c.columns}, 2, 1, strides),
+                         someIds(c.tokens, c.vocab, c.often)};
+        if (accumulate)
+          inputs.push_back(random({c.vocab, c.columns}, 3));
+        run("embed_bwd",
+            "{vocab = " + std::to_string(c.vocab) +
+                " : i64, accumulate = " + (accumulate ? "true" : "false") + "}",
+            inputs, {f32({c.vocab, c.columns})},
+            [&](const Arrays &in, const Arrays &out) {
+              Doubles dtable(out[0].size());
+              expectOk(reference::embedBwd<double>(
+                  valuesOf(in[0]), valuesOf<int32_t>(in[1]), c.tokens, c.vocab,
+                  c.columns, absl::MakeSpan(dtable)));
+              for (int64_t i = 0; accumulate && i < out[0].size(); ++i)
+                dtable[i] += in[2][i];
+              expectNear(out[0], dtable, 1e-5, "dtable");
+            });
+      }
+}
+
+} // namespace
+} // namespace qwen35::codegen::cuda
