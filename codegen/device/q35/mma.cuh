@@ -78,6 +78,13 @@ Q35_DEVICE void ldmatrix_x2_trans(uint (&r)[2], const void *row) {
                : "memory");
 }
 
+// The inverse of ldmatrix_x4_trans; sm_90 and later.
+Q35_DEVICE void stmatrix_x4_trans(void *row, const uint (&r)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(row)),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
 // Starts to copy 16 bytes, both sides aligned to 16; zeros if !valid, and then `global` is not read and may be anything.
 Q35_DEVICE void cp_async16(void *shared, const void *global, bool valid) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(shared)), "l"(global),
@@ -173,6 +180,25 @@ inline void ldmatrix(const char *what, Site site, uint (&r)[Matrices], const voi
   for (int m = 0; m < Matrices; ++m) r[m] = self().out[m];
 }
 
+inline void stmatrix_trans(const char *what, Site site, void *row, const uint (&r)[4]) {
+  check_shared(what, site, row);
+  memcpy(self().in, &row, sizeof row);
+  for (int m = 0; m < 4; ++m) self().in[2 + m] = r[m];
+  warp_collective(what, site, ~0u, [&](Thread *warp, unsigned lanes) {
+    if (lanes != ~0u) fail("%s needs a full warp", what);
+    for (int m = 0; m < 4; ++m) {
+      ushort matrix[8][8];
+      for (int lane = 0; lane < 32; ++lane)
+        for (int i = 0; i < 2; ++i) matrix[lane % 4 * 2 + i][lane / 4] = ushort(warp[lane].in[2 + m] >> i * 16);
+      for (int i = 0; i < 8; ++i) {
+        void *to;
+        memcpy(&to, warp[m * 8 + i].in, sizeof to);
+        memcpy(to, matrix[i], 16);
+      }
+    }
+  });
+}
+
 inline void do_copy(const Copy &copy) {
   if (copy.from)
     memcpy(copy.to, copy.from, 16);
@@ -213,6 +239,10 @@ inline void ldmatrix_x4_trans(uint (&r)[4], const void *row, emulated::Site site
 }
 inline void ldmatrix_x2_trans(uint (&r)[2], const void *row, emulated::Site site = emulated::Site::here()) {
   emulated::ldmatrix<2, true>("ldmatrix_x2_trans", site, r, row);
+}
+
+inline void stmatrix_x4_trans(void *row, const uint (&r)[4], emulated::Site site = emulated::Site::here()) {
+  emulated::stmatrix_trans("stmatrix_x4_trans", site, row, r);
 }
 
 // Copies when they are waited for; with threads reversed at once, as the GPU may do either.

@@ -31,6 +31,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -64,6 +65,9 @@ protected:
   mlir::MLIRContext context;
   /// Whose plan runs; "emulated_sm_90a" for kernels that only Hopper has.
   std::string target = "emulated";
+  /// Elements of an output, by its number and theirs, that the op need not
+  /// write: runs may differ there. Empty: all are written.
+  std::function<bool(size_t, int64_t)> unspecified;
 
 private:
   void checkWithNvrtc(const KernelSpec &spec, const KernelPlan &emulated);
