@@ -93,7 +93,8 @@ struct EmbedBwd : KernelFamily {
   }
 
 private:
-  static constexpr int64_t kBlocksPerMultiprocessor = 8;
+  /// Of embed_add, for its registers.
+  static constexpr int64_t kBlocksPerMultiprocessor = 3;
 
   static DeviceStage start(MemRefType dtable, bool accumulates,
                            const GpuTarget &target) {
@@ -104,7 +105,7 @@ private:
     stage.threads = kThreads;
     stage.blocks =
         std::clamp<int64_t>(llvm::divideCeil(vectors, kThreads), 1,
-                            kBlocksPerMultiprocessor * target.multiprocessors);
+                            8 * target.multiprocessors);
     stage.constant("vectors", vectors)
         .constant("tail", elementCount(dtable) % 4);
     return stage;
@@ -123,6 +124,7 @@ private:
     stage.function = "embed_add";
     stage.threads = kThreads;
     stage.blocks = groups * slices;
+    stage.minBlocks = kBlocksPerMultiprocessor;
     stage.constant("tokens", tokens)
         .constant("columns", columns)
         .constant("vector", vector)

@@ -1,0 +1,158 @@
+#pragma once
+#include "q35/base.cuh"
+
+// The end of a step: global norm in f64, clip factor, AdamW.
+
+namespace q35 {
+
+// Sum over a block of `Threads` in a fixed order; thread 0 gets it.
+template <int Threads>
+Q35_DEVICE double block_sum_f64(double x) {
+  __shared__ double sums[Threads / 32];
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  double total = 0;
+#pragma unroll
+  for (int w = 0; w < Threads / 32; ++w) total += sums[w];
+  return total;
+}
+
+// Squares of this thread's share of x: vectors of four, gridDim.x * Threads apart, and the elements behind the last.
+// P: vectors, tail.
+template <class P, int Threads>
+Q35_DEVICE double squares(const float *x) {
+  constexpr int batch = 4;
+  int64 stride = int64(gridDim.x) * Threads, first = int64(blockIdx.x) * Threads + threadIdx.x;
+  double sum[2] = {0, 0};
+  for (int64 at = first; at < P::vectors; at += batch * stride) {
+    float value[batch][4];
+#pragma unroll
+    for (int i = 0; i < batch; ++i) {
+      if (at + i * stride < P::vectors) {
+        load(value[i], x + (at + i * stride) * 4);
+      } else {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) value[i][e] = 0;
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < batch; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        double wide = value[i][e];
+        sum[e % 2] += wide * wide;
+      }
+  }
+  if (first < P::tail) {
+    double wide = x[P::vectors * 4 + first];
+    sum[0] += wide * wide;
+  }
+  return sum[0] + sum[1];
+}
+
+// result = acc + sum of x^2, of a tensor that one block reads.
+template <class P>
+Q35_DEVICE void norm_sq(const float *x, const double *acc, double *result) {
+  double total = block_sum_f64<P::threads>(squares<P, P::threads>(x));
+  if (threadIdx.x == 0) *result = *acc + total;
+}
+
+// The same in two stages: a partial sum per block, then their sum in order.
+template <class P>
+Q35_DEVICE void norm_sq_parts(const float *x, const double *, double *, unsigned char *workspace) {
+  double total = block_sum_f64<P::threads>(squares<P, P::threads>(x));
+  if (threadIdx.x == 0) reinterpret_cast<double *>(workspace)[blockIdx.x] = total;
+}
+
+// P: parts.
+template <class P>
+Q35_DEVICE void norm_sq_total(const float *, const double *acc, double *result, unsigned char *workspace) {
+  double sum = 0;
+  for (int64 i = threadIdx.x; i < P::parts; i += P::threads) sum += reinterpret_cast<const double *>(workspace)[i];
+  double total = block_sum_f64<P::threads>(sum);
+  if (threadIdx.x == 0) *result = *acc + total;
+}
+
+// norm = sqrt(norm_sq); factor = min(1, max_norm / (norm + 1e-6)), 1 where max_norm is 0; commit = 1 if norm is finite,
+// else 0 and factor 0. P: maxNorm, a double.
+template <class P>
+Q35_DEVICE void clip_factor(const double *normSq, float *norm, float *factor, float *commit) {
+  if (threadIdx.x > 0) return;
+  double wide = sqrt(*normSq), limited = 1;
+  float narrow = float(wide);
+  bool finite = narrow <= 0x1.fffffep127f; // Once rounded to f32.
+  if (P::maxNorm > 0) limited = fmin(P::maxNorm / (wide + 1e-6), 1.0);
+  *norm = narrow;
+  *factor = finite ? float(limited) : 0.0f;
+  *commit = finite ? 1.0f : 0.0f;
+}
+
+struct NoCopy {};
+
+Q35_DEVICE void store_copy(NoCopy, int64, const float (&)[4]) {}
+Q35_DEVICE void store_copy(bf16 *to, int64 at, const float (&value)[4]) { store(to + at, value); }
+Q35_DEVICE void store_copy(NoCopy, int64, float) {}
+Q35_DEVICE void store_copy(bf16 *to, int64 at, float value) { to[at] = from_float<bf16>(value); }
+
+// torch.optim.AdamW with c = g * factor:
+//   m' = beta1 m + (1 - beta1) c, v' = beta2 v + (1 - beta2) c^2
+//   p' = p (1 - lr weight_decay) - lr (m' / bc1) / (sqrt(v' / bc2) + eps)
+// or the operands bit for bit when commit is 0; copy = p', rounded. P: vectors of four, tail, beta1, beta2, rest1 = 1 -
+// beta1, rest2, eps, weightDecay.
+template <class P, class Copy>
+Q35_DEVICE void adamw_with(const float *p, const float *m, const float *v, const float *g, const float *lr,
+                           const float *factor, const float *bc1, const float *bc2, const float *commit, float *newP,
+                           float *newM, float *newV, Copy copy) {
+  int64 vector = int64(blockIdx.x) * blockDim.x + threadIdx.x;
+  float decay = 1.0f - *lr * P::weightDecay, rate = *lr / *bc1, scale2 = 1.0f / *bc2, clip = *factor;
+  bool commits = *commit != 0.0f;
+  auto step = [&](float &p, float &m, float &v, float g) {
+    float c = g * clip;
+    float m1 = m * P::beta1 + c * P::rest1, v1 = v * P::beta2 + c * c * P::rest2;
+    float p1 = p * decay - m1 * rate / (sqrtf(v1 * scale2) + P::eps);
+    p = commits ? p1 : p;
+    m = commits ? m1 : m;
+    v = commits ? v1 : v;
+  };
+  if (vector < P::vectors) {
+    int64 at = vector * 4;
+    float p4[4], m4[4], v4[4], g4[4];
+    load(p4, p + at);
+    load(m4, m + at);
+    load(v4, v + at);
+    load(g4, g + at);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) step(p4[e], m4[e], v4[e], g4[e]);
+    store(newP + at, p4);
+    store(newM + at, m4);
+    store(newV + at, v4);
+    store_copy(copy, at, p4);
+  }
+  if (vector < P::tail) {
+    int64 at = P::vectors * 4 + vector;
+    float p1 = p[at], m1 = m[at], v1 = v[at];
+    step(p1, m1, v1, g[at]);
+    newP[at] = p1;
+    newM[at] = m1;
+    newV[at] = v1;
+    store_copy(copy, at, p1);
+  }
+}
+
+template <class P>
+Q35_DEVICE void adamw(const float *p, const float *m, const float *v, const float *g, const float *lr,
+                      const float *factor, const float *bc1, const float *bc2, const float *commit, float *newP,
+                      float *newM, float *newV) {
+  adamw_with<P>(p, m, v, g, lr, factor, bc1, bc2, commit, newP, newM, newV, NoCopy());
+}
+
+template <class P>
+Q35_DEVICE void adamw(const float *p, const float *m, const float *v, const float *g, const float *lr,
+                      const float *factor, const float *bc1, const float *bc2, const float *commit, float *newP,
+                      float *newM, float *newV, bf16 *copy) {
+  adamw_with<P>(p, m, v, g, lr, factor, bc1, bc2, commit, newP, newM, newV, copy);
+}
+
+} // namespace q35
