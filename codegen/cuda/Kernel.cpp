@@ -121,7 +121,7 @@ std::string printLauncher(llvm::StringRef symbol,
       "extern \"C\" __attribute__((visibility(\"default\"))) ";
   std::string text;
   llvm::raw_string_ostream out(text);
-  out << kExport << "extern const int q35_arguments_" << symbol << " = "
+  out << kExport << "const int q35_arguments_" << symbol << " = "
       << parameterTypes.size() << ";\n"
       << kExport << "void q35_launch_" << symbol
       << "(void *const *args, long long blocks, int threads, "

@@ -5,12 +5,11 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/MemoryBuffer.h"
-#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/SHA256.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <map>
+#include <set>
 
 namespace qwen35::codegen {
 
@@ -72,24 +71,29 @@ llvm::Expected<std::string> compileForHost(const std::string &source,
   return contents(object);
 }
 
-std::string hostCompilerKey() {
+std::string withIncludes(
+    const std::string &source,
+    llvm::function_ref<std::string(const std::string &)> headerOf) {
+  std::string all = source;
+  std::set<std::string> seen;
+  constexpr llvm::StringLiteral kInclude = "#include \"";
+  for (size_t at = 0; (at = all.find(kInclude, at)) != std::string::npos;) {
+    at += kInclude.size();
+    std::string name = all.substr(at, all.find('"', at) - at);
+    if (seen.insert(name).second)
+      all += "\n" + headerOf(name);
+  }
+  return all;
+}
+
+std::string hostCompilerKey(const std::string &source) {
   llvm::SHA256 hash;
   hash.update(QWEN35_HOST_COMPILER);
   for (llvm::StringRef option : options())
     hash.update(option);
-  std::map<std::string, std::string> headers;
-  std::error_code error;
-  for (llvm::sys::fs::recursive_directory_iterator
-           at(QWEN35_DEVICE_HEADERS, error),
-       end;
-       at != end && !error; at.increment(error))
-    if (llvm::StringRef(at->path()).ends_with(".cuh") ||
-        llvm::StringRef(at->path()).ends_with(".h"))
-      headers[at->path()] = contents(at->path());
-  for (const auto &[path, text] : headers) {
-    hash.update(path);
-    hash.update(text);
-  }
+  hash.update(withIncludes(source, [](const std::string &name) {
+    return contents(QWEN35_DEVICE_HEADERS "/" + name);
+  }));
   return llvm::toHex(hash.final(), /*LowerCase=*/true);
 }
 

@@ -1,6 +1,7 @@
 #ifndef QWEN35_CODEGEN_EMULATED_HOSTCOMPILER_H
 #define QWEN35_CODEGEN_EMULATED_HOSTCOMPILER_H
 
+#include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/Support/Error.h"
 
 #include <string>
@@ -13,8 +14,15 @@ namespace qwen35::codegen {
 llvm::Expected<std::string> compileForHost(const std::string &source,
                                            const std::string &name);
 
-/// Changes whenever compileForHost of the same source may give other bytes.
-std::string hostCompilerKey();
+/// A digest of what compileForHost of the source depends on: the source, the
+/// device headers that it includes, directly or not, and the options.
+std::string hostCompilerKey(const std::string &source);
+
+/// The source and after it the headers that it includes, `headerOf` being the
+/// text of a header by its name ("q35/base.cuh"; empty: not ours).
+std::string withIncludes(
+    const std::string &source,
+    llvm::function_ref<std::string(const std::string &)> headerOf);
 
 } // namespace qwen35::codegen
 

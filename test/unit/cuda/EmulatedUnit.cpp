@@ -91,11 +91,8 @@ namespace {
 
 constexpr const char *kFolder = QWEN35_BINARY_DIR "/emulated-kernels";
 
-std::string cachePath(llvm::SHA256 common, const std::string &source,
-                      const std::string &suffix) {
-  common.update(source);
-  return std::string(kFolder) + "/" +
-         llvm::toHex(common.final(), /*LowerCase=*/true).substr(0, 40) + suffix;
+std::string cachePath(const std::string &key, const std::string &suffix) {
+  return std::string(kFolder) + "/" + key.substr(0, 40) + suffix;
 }
 
 /// Under another name first: other processes see whole files only.
@@ -111,14 +108,9 @@ llvm::Error writeWhole(const std::string &path, llvm::StringRef bytes) {
 
 llvm::Expected<std::shared_ptr<EmulatedUnit>>
 EmulatedUnit::load(const std::string &source, const std::string &name) {
-  static const llvm::SHA256 common = [] {
-    llvm::SHA256 hash;
-    hash.update(hostCompilerKey());
-    return hash;
-  }();
   static std::mutex lock;
   static std::map<std::string, std::shared_ptr<EmulatedUnit>> loaded;
-  std::string path = cachePath(common, source, ".so");
+  std::string path = cachePath(hostCompilerKey(source), ".so");
   {
     std::lock_guard guard(lock);
     if (auto found = loaded.find(path); found != loaded.end())
@@ -128,6 +120,7 @@ EmulatedUnit::load(const std::string &source, const std::string &name) {
     llvm::Expected<std::string> bytes = compileForHost(source, name);
     if (!bytes)
       return bytes.takeError();
+    llvm::consumeError(writeWhole(path + ".cu", source)); // for people
     if (llvm::Error error = writeWhole(path, *bytes))
       return error;
   }
@@ -196,13 +189,17 @@ std::string checkWithNvrtc(const std::string &source, const std::string &name,
   }();
   if (!compiler)
     return "";
-  llvm::SHA256 common;
-  common.update(compiler->version());
-  for (const DeviceSource &header : deviceSources()) {
-    common.update(header.name);
-    common.update(header.text);
-  }
-  std::string path = cachePath(common, source, "." + arch);
+  std::string all = withIncludes(source, [](const std::string &header) {
+    for (const DeviceSource &text : deviceSources())
+      if (text.name == header)
+        return std::string(text.text);
+    return std::string();
+  });
+  all += compiler->version();
+  std::string path =
+      cachePath(llvm::toHex(llvm::SHA256::hash(llvm::arrayRefFromStringRef(all)),
+                            /*LowerCase=*/true),
+                "." + arch);
   if (llvm::sys::fs::exists(path))
     return "";
   llvm::Expected<std::string> cubin = compiler->compile(source, name, arch);

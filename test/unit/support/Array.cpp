@@ -140,6 +140,8 @@ void Array::set(int64_t number, double value) {
 }
 
 int64_t Array::firstDifference(const Array &other) const {
+  if (canary == other.canary && bytes == other.bytes)
+    return -1;
   for (int64_t i = 0; i < size(); ++i)
     if (std::memcmp(bytes.data() + place(i),
                     other.bytes.data() + other.place(i), bytesOf(element)) != 0)
@@ -153,12 +155,18 @@ bool Array::sameBits(const Array &other) const {
 
 void Array::fill(uint16_t pattern, bool elements) {
   canary = pattern;
-  std::vector<unsigned char> old = bytes;
-  for (size_t i = 0; i < bytes.size(); ++i)
-    bytes[i] = static_cast<unsigned char>(i % 2 ? pattern >> 8 : pattern);
-  for (int64_t i = 0; !elements && i < size(); ++i)
-    std::copy_n(old.begin() + place(i), bytesOf(element),
-                bytes.begin() + place(i));
+  std::vector<unsigned char> old;
+  std::swap(old, bytes);
+  bytes.resize(old.size());
+  for (size_t i = 0; i + 1 < bytes.size(); i += 2)
+    std::memcpy(&bytes[i], &pattern, 2);
+  if (elements)
+    return;
+  int64_t rows = dims.empty() ? 1 : size() / std::max<int64_t>(dims.back(), 1);
+  int64_t columns = dims.empty() ? 1 : dims.back();
+  for (int64_t row = 0; row < rows; ++row)
+    std::copy_n(old.begin() + place(row * columns),
+                columns * bytesOf(element), bytes.begin() + place(row * columns));
 }
 
 void Array::fillCanary() { fill(canary, true); }
