@@ -236,6 +236,50 @@ std::string tinyBundle(const std::function<void(bundle::Bundle &)> &change) {
   return *std::move(file);
 }
 
+bundle::Bundle tinyGpuMessage(uint32_t blob) {
+  bundle::Bundle message = tinyMessage();
+  message.clear_targets();
+  bundle::Target *target = message.add_targets();
+  target->set_kind("cuda");
+  target->set_arch("emulated");
+  for (bundle::Kernel &kernel : *message.mutable_kernels()) {
+    kernel.set_blob(blob);
+    kernel.set_threads(32);
+    kernel.set_flops(100);
+  }
+  return message;
+}
+
+std::string
+tinyGpuBundle(TinyPlans plans,
+              const std::function<void(bundle::Bundle &)> &change) {
+  bool both = plans == TinyPlans::CpuAndGpu;
+  std::vector<uint8_t> host = tinyKernels(), gpu = tinyKernels("tiny_gpu.so");
+  bundle::Bundle message = tinyGpuMessage(both ? 1 : 0);
+  if (change)
+    change(message);
+  std::vector<NamedBlob> blobs;
+  if (both) {
+    bundle::Bundle first = tinyMessage();
+    bundle::Plan *plan = first.add_alternatives();
+    *plan->mutable_target() = message.targets(0);
+    *plan->mutable_kernels() = message.kernels();
+    *plan->mutable_arenas() = message.arenas();
+    *plan->mutable_buffers() = message.buffers();
+    *plan->mutable_params() = message.params();
+    *plan->mutable_io() = message.io();
+    *plan->mutable_programs() = message.programs();
+    plan->set_planned_peak(message.provenance().planned_peak());
+    message = std::move(first);
+    blobs.push_back({"kernels.so", host});
+  }
+  blobs.push_back({"gpu.so", gpu});
+  absl::StatusOr<std::string> file = serializeBundle(message, blobs);
+  if (!file.ok())
+    die(file.status().ToString());
+  return *std::move(file);
+}
+
 uint32_t bufferIndex(const bundle::Bundle &message, const std::string &name) {
   for (int i = 0; i < message.buffers_size(); ++i)
     if (message.buffers(i).name() == name)

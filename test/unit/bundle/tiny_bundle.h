@@ -28,6 +28,15 @@ std::vector<uint8_t> tinyKernels(const std::string &file = "tiny_kernels.so");
 std::string
 tinyBundle(const std::function<void(bundle::Bundle &)> &change = nullptr);
 
+/// The same with a plan for the GPU of test/support/fake_cuda, alone or as an
+/// alternative of the CPU's. `change` sees the message with the GPU's plan only.
+enum class TinyPlans { Gpu, CpuAndGpu };
+std::string
+tinyGpuBundle(TinyPlans plans,
+              const std::function<void(bundle::Bundle &)> &change = nullptr);
+/// Its message, with blob `blob` for the code.
+bundle::Bundle tinyGpuMessage(uint32_t blob = 0);
+
 /// The index of a buffer, program or kernel by name; aborts if there is none.
 uint32_t bufferIndex(const bundle::Bundle &message, const std::string &name);
 bundle::Program *program(bundle::Bundle &message, const std::string &name);

@@ -107,3 +107,18 @@ void tiny_update(void *const *args, int64_t task) {
     v[i] = grad[i] * grad[i];
   }
 }
+
+#ifdef TINY_GPU /* a module of test/support/fake_cuda: every block is a task */
+#define TINY_LAUNCH(kernel, count)                                                                                     \
+  const int q35_arguments_##kernel = count;                                                                            \
+  void q35_launch_##kernel(void *const *args, long long blocks, int threads, long long shared, int order) {           \
+    for (long long block = 0; block < blocks; ++block)                                                                 \
+      kernel(args, order & 2 ? blocks - 1 - block : block);                                                            \
+  }
+TINY_LAUNCH(tiny_forward, 4)
+TINY_LAUNCH(tiny_loss, 3)
+TINY_LAUNCH(tiny_gradient, 4)
+TINY_LAUNCH(tiny_norm_partial, 2)
+TINY_LAUNCH(tiny_norm, 3)
+TINY_LAUNCH(tiny_update, 6)
+#endif
