@@ -117,6 +117,12 @@ private:
     entry->set_m(m);
     entry->set_v(v);
     entry->set_grad(grad);
+    if (auto symbol = op.getWork()) {
+      uint32_t work;
+      if (failed(find(op, *symbol, buffers, work)))
+        return failure();
+      entry->set_work(work);
+    }
     entry->set_decay(op.getDecay());
     entry->set_init(op.getInit().str());
     StringRef dtype = op.getFileDtype();

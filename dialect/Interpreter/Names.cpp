@@ -16,7 +16,8 @@ std::string argumentName(func::FuncOp function, unsigned index) {
   if (!name)
     return "arg" + std::to_string(index);
   StringRef role = argumentRole(function, index);
-  if (role == "grad" || role == "m" || role == "v" || role == "sum")
+  if (role == "grad" || role == "m" || role == "v" || role == "sum" ||
+      role == "work")
     return (role + "." + name.getValue()).str();
   return name.getValue().str();
 }

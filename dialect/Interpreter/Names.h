@@ -12,7 +12,7 @@ namespace qwen35::interpreter {
 // unique here.
 
 /// `qwen35.name`, with the role before it where a parameter has several
-/// (`grad.`, `m.`, `v.`) or for a running sum (`sum.`); `arg0`, `arg1`, ... for
+/// (`grad.`, `m.`, `v.`, `work.`) or for a running sum (`sum.`); `arg0`, `arg1`, ... for
 /// an argument without name.
 std::string argumentName(mlir::func::FuncOp function, unsigned index);
 

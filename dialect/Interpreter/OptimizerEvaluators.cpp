@@ -1,6 +1,8 @@
 #include "dialect/Interpreter/Evaluators.h"
 #include "dialect/Qwen35/Reference/Optimizer.h"
 
+#include <algorithm>
+
 namespace qwen35::interpreter {
 
 template <typename Real>
@@ -21,12 +23,17 @@ static absl::Status evaluate(AdamWOp op, Frame<Real> &f) {
   reference::AdamwOptions options{
       op.getBeta1().convertToDouble(), op.getBeta2().convertToDouble(),
       op.getEps().convertToDouble(), op.getWeightDecay().convertToDouble()};
-  return reference::adamw<Real>(
+  absl::Status status = reference::adamw<Real>(
       f.read(op.getP()), f.read(op.getM()), f.read(op.getV()),
       f.read(op.getGrad()), f.read(op.getLr()), f.read(op.getFactor()),
       f.read(op.getBc1()), f.read(op.getBc2()), f.read(op.getCommit()),
       options, f.write(op.getPNew()), f.write(op.getMNew()),
       f.write(op.getVNew()));
+  if (!op.getWork() || !status.ok())
+    return status;
+  absl::Span<const Real> updated = f.read(op.getPNew());
+  std::copy(updated.begin(), updated.end(), f.write(op.getWork()).begin());
+  return status;
 }
 
 void addOptimizerOps(EvaluatorTable &table) {

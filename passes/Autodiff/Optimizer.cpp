@@ -24,6 +24,14 @@ public:
       params.push_back(param);
   }
 
+  /// The cast through which products read the parameter, or null.
+  static CastOp castOf(ParamOp param) {
+    for (Operation *user : param->getUsers())
+      if (auto cast = dyn_cast<CastOp>(user))
+        return cast;
+    return {};
+  }
+
   /// One state argument per parameter.
   SmallVector<BlockArgument> addState(StringRef role) {
     SmallVector<BlockArgument> added;
@@ -39,6 +47,20 @@ public:
       added.push_back(addArgument(param.getResult().getType(), attrs,
                                   param.getLoc()));
     }
+    return added;
+  }
+
+  /// One state argument per parameter that is cast: the result of the cast,
+  /// kept between steps. Null for the others.
+  SmallVector<Value> addWork() {
+    SmallVector<Value> added(params.size());
+    for (auto [param, work] : llvm::zip_equal(params, added))
+      if (CastOp cast = castOf(param)) {
+        NamedAttrList attrs;
+        attrs.set(kRoleAttr, builder.getStringAttr("work"));
+        attrs.set(kNameAttr, param.getNameAttr());
+        work = addArgument(cast.getY().getType(), attrs, param.getLoc());
+      }
     return added;
   }
 
@@ -64,8 +86,10 @@ public:
   }
 
   /// Adds the batch arguments of the source and copies its body, parameters
-  /// replaced by `weights`. Returns the values that the source returns.
-  SmallVector<Value> copyBody(ArrayRef<BlockArgument> weights) {
+  /// replaced by `weights` and their casts by `works`. Returns the values that
+  /// the source returns.
+  SmallVector<Value> copyBody(ArrayRef<BlockArgument> weights,
+                              ArrayRef<Value> works) {
     IRMapping map;
     for (auto [i, old] : llvm::enumerate(source.getArguments())) {
       NamedAttrList attrs(source.getArgAttrDict(i));
@@ -75,12 +99,19 @@ public:
                 builder.getStringAttr(scalar ? "scalar" : "input"));
       map.map(old, addArgument(old.getType(), attrs, old.getLoc()));
     }
-    for (auto [param, weight] : llvm::zip_equal(params, weights))
+    for (auto [param, weight, work] :
+         llvm::zip_equal(params, weights, works)) {
       map.map(param.getResult(), weight);
+      for (Operation *user : param->getUsers())
+        if (auto cast = dyn_cast<CastOp>(user);
+            cast && work && cast.getY().getType() == work.getType())
+          map.map(cast.getY(), work);
+    }
     builder.setInsertionPointToEnd(&function.getBody().front());
     Block &body = source.getBody().front();
     for (Operation &op : body.without_terminator())
-      if (!isa<ParamOp>(op))
+      if (!isa<ParamOp>(op) &&
+          (!isa<CastOp>(op) || !map.contains(op.getResult(0))))
         builder.clone(op, map);
     SmallVector<Value> returned;
     for (Value value : body.getTerminator()->getOperands())
@@ -93,10 +124,11 @@ public:
     resultAttrs.push_back(builder.getDictionaryAttr(attrs));
   }
 
-  void overwrite(BlockArgument argument, Value value) {
-    addResult(value, builder.getNamedAttr(
-                         kAliasAttr, builder.getI64IntegerAttr(
-                                         argument.getArgNumber())));
+  void overwrite(Value argument, Value value) {
+    addResult(value,
+              builder.getNamedAttr(
+                  kAliasAttr, builder.getI64IntegerAttr(
+                                  cast<BlockArgument>(argument).getArgNumber())));
   }
 
   /// argument += value, for every pair.
@@ -156,6 +188,7 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
     buildEval(model);
     buildAccumulate(model, gradients);
     buildFinish(model, gradients);
+    buildRefresh(model);
     model.erase();
     gradients.erase();
   }
@@ -163,8 +196,9 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
   void buildEval(func::FuncOp model) {
     StepBuilder step(model, "eval");
     auto weights = step.addState("weight");
+    auto works = step.addWork();
     auto sums = step.addSums(model);
-    SmallVector<Value> losses = step.copyBody(weights);
+    SmallVector<Value> losses = step.copyBody(weights, works);
     step.accumulate(sums, losses);
     step.finish();
   }
@@ -172,9 +206,10 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
   void buildAccumulate(func::FuncOp model, func::FuncOp gradients) {
     StepBuilder step(gradients, "accumulate");
     auto weights = step.addState("weight");
+    auto works = step.addWork();
     auto grads = step.addState("grad");
     auto sums = step.addSums(model);
-    SmallVector<Value> values = step.copyBody(weights);
+    SmallVector<Value> values = step.copyBody(weights, works);
     step.accumulate(grads, ArrayRef(values).drop_front(sums.size()));
     step.accumulate(sums, ArrayRef(values).take_front(sums.size()));
     step.finish();
@@ -183,11 +218,12 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
   void buildFinish(func::FuncOp model, func::FuncOp gradients) {
     StepBuilder step(gradients, "finish");
     auto weights = step.addState("weight");
+    auto works = step.addWork();
     auto ms = step.addState("m");
     auto vs = step.addState("v");
     auto grads = step.addState("grad");
     auto sums = step.addSums(model);
-    SmallVector<Value> values = step.copyBody(weights);
+    SmallVector<Value> values = step.copyBody(weights, works);
     Value lr = step.addScalar("lr");
     Value bc1 = step.addScalar("bias_correction1");
     Value bc2 = step.addScalar("bias_correction2");
@@ -211,9 +247,14 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
           b, loc, weights[i], ms[i], vs[i], totals[i], lr, clip.getFactor(),
           bc1, bc2, clip.getCommit(), APFloat(beta1.getValue()),
           APFloat(beta2.getValue()), APFloat(eps.getValue()),
-          APFloat(param.getDecay() ? weightDecay.getValue() : 0.0)));
+          APFloat(param.getDecay() ? weightDecay.getValue() : 0.0),
+          works[i] ? TypeAttr::get(getElementTypeOrSelf(works[i].getType()))
+                   : TypeAttr()));
     for (auto [argument, update] : llvm::zip_equal(weights, updates))
       step.overwrite(argument, update.getPNew());
+    for (auto [argument, update] : llvm::zip_equal(works, updates))
+      if (argument)
+        step.overwrite(argument, update.getWork());
     for (auto [argument, update] : llvm::zip_equal(ms, updates))
       step.overwrite(argument, update.getMNew());
     for (auto [argument, update] : llvm::zip_equal(vs, updates))
@@ -225,6 +266,25 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
                    b.getNamedAttr(kNameAttr, b.getStringAttr("grad_norm")));
     step.addResult(clip.getCommit(),
                    b.getNamedAttr(kNameAttr, b.getStringAttr("commit")));
+    step.finish();
+  }
+
+  /// Working copies from weights that something else than a step has written.
+  void buildRefresh(func::FuncOp model) {
+    StepBuilder step(model, "refresh");
+    llvm::erase_if(step.params, [](ParamOp param) {
+      return !StepBuilder::castOf(param);
+    });
+    if (step.params.empty()) {
+      step.function.erase();
+      return;
+    }
+    auto weights = step.addState("weight");
+    auto works = step.addWork();
+    step.builder.setInsertionPointToEnd(&step.function.getBody().front());
+    for (auto [weight, work] : llvm::zip_equal(weights, works))
+      step.overwrite(work, CastOp::create(step.builder, weight.getLoc(),
+                                          work.getType(), weight));
     step.finish();
   }
 };

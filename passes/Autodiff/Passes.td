@@ -43,7 +43,9 @@ def Optimizer : Pass<"qwen35-optimizer", "mlir::ModuleOp"> {
   let summary = "Turn gradients into the functions of a training step";
   let description = [{
     Before: `@model` and `@gradients`. After: `@eval`, `@accumulate` and `@finish` (docs/stages.md, S1); parameters are
-    arguments, their updates results.
+    arguments, their updates results. A parameter that is cast before it is read has the result of the cast as an argument
+    too, a working copy that `adamw` writes anew with the weight: no step casts weights. `@refresh`, where there are such
+    copies, makes them from the weights.
 
     - **Stage.** S0 to S1, second half.
     - **Leaves alone.** The math of the two functions.

@@ -221,8 +221,11 @@ private:
                  SmallVector<Type>(op->getResultTypes()));
     if (failed(call))
       return failure();
-    if (isa<AdamWOp>(op))
-      call->setAliases({0, 1, 2});
+    if (isa<AdamWOp>(op)) { // The working copy has its place from the planner.
+      SmallVector<int64_t> aliases = {0, 1, 2};
+      aliases.resize(op->getNumResults(), -1);
+      call->setAliases(aliases);
+    }
     op->replaceAllUsesWith(*call);
     op->erase();
     return success();

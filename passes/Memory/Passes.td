@@ -7,7 +7,7 @@ def PlanMemory : Pass<"qwen35-plan-memory", "mlir::ModuleOp"> {
   let summary = "Give every tensor its place in an arena";
   let description = [{
     Before: functions of `qkern.dispatch` and `qkern.view` on tensors. After: one `qplan` module: arenas `state` (weights,
-    moments, gradient sums), `io` (batch, scalars, sums, metrics) and `act` (everything else), their buffers, kernels
+    their working copies, moments, gradient sums), `io` (batch, scalars, sums, metrics) and `act` (everything else), their buffers, kernels
     deduplicated by what they depend on, and one program per function, plus `begin`, which zeroes the sums.
 
     Two buffers share bytes only when one's last use comes before the other's first write. Buffers are placed largest

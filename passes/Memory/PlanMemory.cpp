@@ -4,6 +4,7 @@
 
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace qwen35::qplan;
@@ -89,16 +90,21 @@ private:
   }
 
   void planState(func::FuncOp finish) {
+    llvm::StringSet<> works;
+    for (unsigned i = 0; i < finish.getNumArguments(); ++i)
+      if (attr(finish, i, kRoleAttr) == "work")
+        works.insert(attr(finish, i, kNameAttr));
     for (BlockArgument argument : finish.getArguments()) {
       unsigned i = argument.getArgNumber();
       StringRef role = attr(finish, i, kRoleAttr);
       StringRef name = attr(finish, i, kNameAttr);
       std::string symbol = stateSymbol(role, name);
       Location loc = argument.getLoc();
-      if (role == "weight" || role == "m" || role == "v" || role == "grad") {
-        StringRef category = role == "weight" ? "weights"
-                             : role == "grad" ? "gradients"
-                                              : "optimizer";
+      if (role == "weight" || role == "work" || role == "m" || role == "v" ||
+          role == "grad") {
+        StringRef category = role == "weight" || role == "work" ? "weights"
+                             : role == "grad"                   ? "gradients"
+                                                                : "optimizer";
         append(symbol, "state", argument.getType(), category);
       } else {
         append(symbol, "io", argument.getType(), "io");
@@ -107,10 +113,20 @@ private:
       }
       if (role == "weight") {
         auto decay = finish.getArgAttrOfType<BoolAttr>(i, kDecayAttr);
-        qplan::ParamOp::create(builder, loc, name, symbol, stateSymbol("m", name),
-                        stateSymbol("v", name), stateSymbol("grad", name),
-                        attr(finish, i, kInitAttr), decay && decay.getValue(),
-                        attr(finish, i, kFileDtypeAttr));
+        auto work = works.contains(name)
+                        ? FlatSymbolRefAttr::get(builder.getContext(),
+                                                 stateSymbol("work", name))
+                        : FlatSymbolRefAttr();
+        auto symbolOf = [&](StringRef role) {
+          return FlatSymbolRefAttr::get(builder.getContext(),
+                                        stateSymbol(role, name));
+        };
+        qplan::ParamOp::create(
+            builder, loc, builder.getStringAttr(name), symbolOf("weight"),
+            symbolOf("m"), symbolOf("v"), symbolOf("grad"), work,
+            builder.getStringAttr(attr(finish, i, kInitAttr)),
+            builder.getBoolAttr(decay && decay.getValue()),
+            builder.getStringAttr(attr(finish, i, kFileDtypeAttr)));
       }
     }
     for (unsigned i = 0; i < finish.getNumResults(); ++i)
@@ -269,6 +285,18 @@ private:
     return success();
   }
 
+  /// A result that leaves in the place of an argument which nothing reads from
+  /// here on may be written there at once.
+  template <typename RootOf>
+  static bool endsBefore(BlockArgument argument, Operation *op, RootOf rootOf) {
+    for (; op; op = op->getNextNode())
+      if (auto call = dyn_cast<qkern::DispatchOp>(op))
+        for (Value input : call.getInputs())
+          if (rootOf(input) == argument)
+            return false;
+    return true;
+  }
+
   /// Named results live in io; results with an alias must be where it is.
   template <typename RootOf>
   LogicalResult placeResults(func::FuncOp function, RootOf rootOf,
@@ -279,8 +307,11 @@ private:
       Value value = end->getOperand(i);
       if (auto alias =
               function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr)) {
-        Value argument = function.getArgument(alias.getInt());
-        if (rootOf(value) != argument)
+        BlockArgument argument = function.getArgument(alias.getInt());
+        if (itemOf.count(value) && !places.count(value) &&
+            endsBefore(argument, value.getDefiningOp(), rootOf))
+          places[value] = places.lookup(argument);
+        else if (rootOf(value) != argument)
           return function.emitError("result ")
                  << i << " must overwrite argument " << alias.getInt()
                  << " but is computed elsewhere";

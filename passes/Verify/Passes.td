@@ -18,7 +18,8 @@ def VerifyS0 : StageVerifier<"s0", [{
   }]>;
 def VerifyS1 : StageVerifier<"s1", [{
     The functions `@eval`, `@accumulate` and `@finish` of `qwen35` ops without parameters; every argument has a role and
-    a name, every result either overwrites an argument of its type or has a name.
+    a name, every result either overwrites an argument of its type or has a name. `@refresh` where there are working copies
+    of weights.
   }]>;
 def VerifyS4 : StageVerifier<"s4", [{
     What S1 promises, except that ops may sit in `qkern.group` regions, which hold `qwen35` ops only.

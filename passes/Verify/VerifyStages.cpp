@@ -88,6 +88,15 @@ struct StepVerifier {
       if (failed(check(function)))
         return failure();
     }
+    auto refresh = module.lookupSymbol<func::FuncOp>("refresh");
+    if (refresh && failed(check(refresh)))
+      return failure();
+    auto finish = module.lookupSymbol<func::FuncOp>("finish");
+    for (unsigned i = 0; i < finish.getNumArguments() && !refresh; ++i)
+      if (nameOf(finish, i, kRoleAttr) == "work")
+        return finish.emitError("argument ")
+               << i << " is a working copy of a weight, but the module has no "
+               << "function @refresh to make it";
     for (Operation &op : module.getOps())
       if (!isa<func::FuncOp>(op))
         return unexpected(&op, stage, "");
@@ -95,8 +104,8 @@ struct StepVerifier {
   }
 
   LogicalResult check(func::FuncOp function) {
-    constexpr StringLiteral roles[] = {"weight", "m",     "v",     "grad",
-                                       "sum",    "input", "scalar"};
+    constexpr StringLiteral roles[] = {"weight", "work", "m",     "v",
+                                       "grad",   "sum",  "input", "scalar"};
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
       if (!llvm::is_contained(roles, nameOf(function, i, kRoleAttr)) ||
           nameOf(function, i, kNameAttr).empty())

@@ -125,6 +125,8 @@ public:
     for (const bundle::Param &param : plan.params()) {
       roles[param.weight()] = roles[param.m()] = roles[param.v()] = Role::State;
       roles[param.grad()] = Role::Gradient;
+      if (param.has_work())
+        roles[param.work()] = Role::Work;
     }
     for (const auto *list : {&plan.io().inputs(), &plan.io().scalars()})
       for (const bundle::IoBuffer &entry : *list)
@@ -162,6 +164,11 @@ public:
       if (!written.count(output.buffer()))
         return failed("program finish does not write the output ",
                       output.name());
+    for (const bundle::Param &param : plan.params())
+      if (param.has_work() && !written.count(param.work()))
+        return failed("program finish changes param ", quoted(param.name()),
+                      " but does not write its working copy ",
+                      quoted(plan.buffers(param.work()).name()));
     if (find("eval")) {
       owners = filled;
       QWEN35_RETURN_IF_ERROR(replay("eval"));
@@ -173,7 +180,7 @@ public:
   }
 
 private:
-  enum class Role : uint8_t { Plain, State, Gradient, Input };
+  enum class Role : uint8_t { Plain, State, Work, Gradient, Input };
 
   template <typename... Parts>
   static absl::Status failed(const Parts &...parts) {
@@ -284,6 +291,10 @@ private:
     case Role::State:
       if (program != "finish")
         refusal = "a weight or moment that only finish may change";
+      break;
+    case Role::Work:
+      if (program != "finish" && program != "refresh")
+        refusal = "a working copy that only finish and refresh may change";
       break;
     case Role::Gradient:
       if (program == "eval")

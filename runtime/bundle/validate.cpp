@@ -438,6 +438,10 @@ private:
             std::pair("v", param.v()), std::pair("gradient", param.grad())})
         QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat(role, " of ", who),
                                           index, bundle::F32, param.shape()));
+      if (param.has_work())
+        QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat("working copy of ", who),
+                                          param.work(), bundle::BF16,
+                                          param.shape()));
       parameters += *count; // each is at most the bytes of a buffer
       if (absl::StatusOr<ParamInit> init = parseParamInit(param.init());
           !init.ok())
@@ -545,6 +549,11 @@ private:
     for (const char *name : {"begin", "accumulate", "finish"})
       if (!present.count(name))
         return invalid("the bundle has no program named ", name);
+    for (const bundle::Param &param : plan.params())
+      if (param.has_work() && !present.count("refresh"))
+        return invalid("param ", quoted(param.name()),
+                       " has a working copy, but the bundle has no program "
+                       "named refresh to make it");
     return absl::OkStatus();
   }
 

@@ -1,6 +1,7 @@
 #include "tools/qwen35-interpret/Arguments.h"
 
 #include "dialect/Interpreter/Names.h"
+#include "dialect/Qwen35/IR/StepAttrs.h"
 #include "tools/qwen35-interpret/TensorFiles.h"
 
 #include "llvm/Support/InterleavedRange.h"
@@ -23,6 +24,13 @@ LogicalResult check(const absl::Status &status) {
   return failure();
 }
 
+/// The parameter that an argument holds, itself or its working copy, or "".
+StringRef parameterRead(func::FuncOp function, unsigned index) {
+  StringRef role = interpreter::argumentRole(function, index);
+  auto name = function.getArgAttrOfType<StringAttr>(index, kNameAttr);
+  return name && (role == "weight" || role == "work") ? name.getValue() : "";
+}
+
 /// Parameters that the module reads, and weight arguments of the function.
 std::vector<ParamSpec> wantedParams(func::FuncOp function) {
   std::vector<ParamSpec> params;
@@ -39,9 +47,8 @@ std::vector<ParamSpec> wantedParams(func::FuncOp function) {
   function->getParentOfType<ModuleOp>().walk(
       [&](ParamOp op) { add(op.getName(), op.getResult().getType()); });
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
-    if (interpreter::argumentRole(function, i) == "weight")
-      add(interpreter::argumentName(function, i),
-          function.getArgumentTypes()[i]);
+    if (StringRef param = parameterRead(function, i); !param.empty())
+      add(param, function.getArgumentTypes()[i]);
   return params;
 }
 
@@ -103,8 +110,9 @@ FailureOr<Inputs> collectInputs(func::FuncOp function, const Sources &sources) {
         return failure();
       }
       inputs.arguments.push_back(*std::move(table));
-    } else if (role == "weight" && inputs.params.contains(name)) {
-      inputs.arguments.push_back(inputs.params.lookup(name));
+    } else if (inputs.params.contains(parameterRead(function, i))) {
+      inputs.arguments.push_back(
+          inputs.params.lookup(parameterRead(function, i)));
     } else if (sources.zeroState && tensor &&
                (role == "m" || role == "v" || role == "grad" ||
                 role == "sum")) {

@@ -72,14 +72,19 @@ def QPlan_KernelOp : QPlan_Op<"kernel", [Symbol]> {
 def QPlan_ParamOp : QPlan_Op<"param"> {
   let summary = "A parameter and its state";
   let description = [{
+    `work` is the copy of the weight in the type in which products read it, where there is one: the optimizer writes it
+    with the weight, and program `refresh` makes it after anything else has written the weight.
+
     Example:
     ```mlir
     qplan.param "model.norm.weight" weight @w.0 m @m.0 v @v.0 grad @g.0 {init = "zeros", decay = false, file_dtype = "bf16"}
+    qplan.param "lm_head.weight" weight @w.1 m @m.1 v @v.1 grad @g.1 work @c.1 {init = "zeros", decay = true, file_dtype = "bf16"}
     ```
   }];
   let arguments = (ins StrAttr:$name, FlatSymbolRefAttr:$weight, FlatSymbolRefAttr:$m, FlatSymbolRefAttr:$v,
-                       FlatSymbolRefAttr:$grad, StrAttr:$init, BoolAttr:$decay, StrAttr:$file_dtype);
-  let assemblyFormat = "$name `weight` $weight `m` $m `v` $v `grad` $grad attr-dict";
+                       FlatSymbolRefAttr:$grad, OptionalAttr<FlatSymbolRefAttr>:$work, StrAttr:$init, BoolAttr:$decay,
+                       StrAttr:$file_dtype);
+  let assemblyFormat = "$name `weight` $weight `m` $m `v` $v `grad` $grad (`work` $work^)? attr-dict";
 }
 
 def QPlan_IoOp : QPlan_Op<"io"> {

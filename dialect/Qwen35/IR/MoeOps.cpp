@@ -121,8 +121,7 @@ LogicalResult RouterAuxBwdOp::inferReturnTypes(MLIRContext *, Where loc,
 template <typename Op>
 static LogicalResult checkExperts(Check<Op> check, Value x, Value weights,
                                   Value idx, Value gateUp, Value down) {
-  auto rows = tensorOf(x), w = tensorOf(weights), gu = tensorOf(gateUp),
-       dn = tensorOf(down);
+  auto rows = tensorOf(x), w = tensorOf(weights), gu = tensorOf(gateUp);
   if (w.getDimSize(0) != rows.getDimSize(0))
     return check.fail("weights is ", w, " but x is ", rows);
   if (failed(check.shape(idx, "idx", w.getShape()))) // C1

@@ -36,7 +36,19 @@ LogicalResult AdamWOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
       failed(check.shape(a.getV(), "v", shape)) ||
       failed(check.shape(a.getGrad(), "grad", shape)))
     return failure();
+  for (auto [value, name] :
+       {std::pair<Value, StringRef>{a.getP(), "p"}, {a.getM(), "m"},
+        {a.getV(), "v"}, {a.getGrad(), "grad"}, // C2
+        {a.getLr(), "lr"}, {a.getFactor(), "factor"}, {a.getBc1(), "bc1"},
+        {a.getBc2(), "bc2"}, {a.getCommit(), "commit"}}) // C3
+    if (failed(check.unrounded(value, name)))
+      return failure();
   out.append({a.getP().getType(), a.getM().getType(), a.getV().getType()});
+  if (TypeAttr work = a.getWorkTypeAttr()) {
+    if (!work.getValue().isBF16()) // C4
+      return check.fail("work_type is ", work.getValue(), ", expected 'bf16'");
+    out.push_back(tensorOf(shape, work.getValue()));
+  }
   return success();
 }
 

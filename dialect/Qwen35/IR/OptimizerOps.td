@@ -49,7 +49,10 @@ def Qwen35_AdamWOp : Qwen35_Op<"adamw"> {
     `bc1` = 1 - beta1^step and `bc2` = 1 - beta2^step are run-time scalars. When `commit` is 0 the results are the
     operands, bit for bit. Results overwrite `p`, `m` and `v`.
 
-    - **Constraints.** (C1) `p`, `m`, `v` and `grad` have one shape.
+    With `work_type` there is a fourth result, p' rounded to that type: what the products of the next step read.
+
+    - **Constraints.** (C1) `p`, `m`, `v` and `grad` have one shape. (C2) they are not bf16, and (C3) nor are the scalars.
+      (C4) `work_type` is bf16.
     - **Source.** arXiv:1711.05101, as torch.optim.AdamW rounds it.
 
     Example:
@@ -62,6 +65,7 @@ def Qwen35_AdamWOp : Qwen35_Op<"adamw"> {
   }];
   let arguments = (ins Qwen35_Tensor:$p, Qwen35_Tensor:$m, Qwen35_Tensor:$v, Qwen35_Tensor:$grad, Qwen35_Scalar:$lr,
                        Qwen35_Scalar:$factor, Qwen35_Scalar:$bc1, Qwen35_Scalar:$bc2, Qwen35_Scalar:$commit,
-                       F64Attr:$beta1, F64Attr:$beta2, F64Attr:$eps, F64Attr:$weight_decay);
-  let results = (outs Qwen35_Tensor:$p_new, Qwen35_Tensor:$m_new, Qwen35_Tensor:$v_new);
+                       F64Attr:$beta1, F64Attr:$beta2, F64Attr:$eps, F64Attr:$weight_decay,
+                       OptionalAttr<TypeAttr>:$work_type);
+  let results = (outs Qwen35_Tensor:$p_new, Qwen35_Tensor:$m_new, Qwen35_Tensor:$v_new, Optional<Qwen35_Tensor>:$work);
 }

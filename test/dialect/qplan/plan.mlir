@@ -7,6 +7,7 @@
 // CHECK-NEXT: qplan.kernel @k "rms_norm" {eps = 5.000000e-01 : f64} stages 2 (memref<8x4xf32, strided<[16, 1]>>, memref<4xf32>) to (memref<8x4xf32>) workspace
 // CHECK-NEXT: qplan.kernel @z "zeros" {} stages 1 () to (memref<f32>)
 // CHECK-NEXT: qplan.param "model.norm.weight" weight @a m @a v @a grad @a {decay = false, file_dtype = "bf16", init = "zeros"}
+// CHECK-NEXT: qplan.param "lm_head.weight" weight @a m @a v @a grad @a work @ws {decay = true, file_dtype = "bf16", init = "zeros"}
 // CHECK-NEXT: qplan.io "scalar" "lr" @a
 // CHECK-NEXT: qplan.program @finish {
 // CHECK-NEXT:   qplan.memset @a value 0
@@ -18,6 +19,7 @@ qplan.buffer @ws in @act at 512 : tensor<64xi8> as "workspace"
 qplan.kernel @k "rms_norm" {eps = 0.5} stages 2 (memref<8x4xf32, strided<[16, 1]>>, memref<4xf32>) to (memref<8x4xf32>) workspace
 qplan.kernel @z "zeros" {} stages 1 () to (memref<f32>)
 qplan.param "model.norm.weight" weight @a m @a v @a grad @a {init = "zeros", decay = false, file_dtype = "bf16"}
+qplan.param "lm_head.weight" weight @a m @a v @a grad @a work @ws {init = "zeros", decay = true, file_dtype = "bf16"}
 qplan.io "scalar" "lr" @a
 qplan.program @finish {
   qplan.memset @a value 0

@@ -27,3 +27,15 @@ func.func @adamw(%p: tensor<64xf32>, %m: tensor<64xf32>, %v: tensor<64xf32>, %g:
         tensor<f32>, tensor<f32>
   return %p1, %m1, %v1 : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
 }
+
+// With a type for it, the copy that products read is a fourth result.
+// CHECK-LABEL: func @adamw_work(
+// CHECK:         %{{.*}}, %{{.*}}, %{{.*}}, %[[W:.*]] = qwen35.adamw {{.*}}work_type = bf16}>
+// CHECK:         return %[[W]] : tensor<64xbf16>
+func.func @adamw_work(%p: tensor<64xf32>, %s: tensor<f32>) -> tensor<64xbf16> {
+  %0:4 = qwen35.adamw %p, %p, %p, %p, %s, %s, %s, %s, %s
+      <{beta1 = 0.75, beta2 = 0.5, eps = 0.5, weight_decay = 0.125, work_type = bf16}>
+      : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>, tensor<64xf32>, tensor<f32>, tensor<f32>, tensor<f32>,
+        tensor<f32>, tensor<f32>
+  return %0#3 : tensor<64xbf16>
+}

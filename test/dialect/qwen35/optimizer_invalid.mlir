@@ -24,3 +24,24 @@ func.func @norm_sq_c1(%x: tensor<4xbf16>, %acc: tensor<f64>) {
   %n = qwen35.norm_sq %x, %acc : tensor<4xbf16>, tensor<f64>
   return
 }
+
+// -----
+
+func.func @adamw_c2(%p: tensor<4xf32>, %m: tensor<4xbf16>, %s: tensor<f32>) {
+  // expected-error @below {{m is 'tensor<4xbf16>', expected elements of f32}}
+  %0:3 = qwen35.adamw %p, %m, %p, %p, %s, %s, %s, %s, %s <{beta1 = 0.75, beta2 = 0.5, eps = 0.5, weight_decay = 0.125}>
+      : tensor<4xf32>, tensor<4xbf16>, tensor<4xf32>, tensor<4xf32>, tensor<f32>, tensor<f32>, tensor<f32>,
+        tensor<f32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @adamw_c4(%p: tensor<4xf32>, %s: tensor<f32>) {
+  // expected-error @below {{work_type is 'f32', expected 'bf16'}}
+  %0:4 = qwen35.adamw %p, %p, %p, %p, %s, %s, %s, %s, %s
+      <{beta1 = 0.75, beta2 = 0.5, eps = 0.5, weight_decay = 0.125, work_type = f32}>
+      : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<4xf32>, tensor<f32>, tensor<f32>, tensor<f32>,
+        tensor<f32>, tensor<f32>
+  return
+}

@@ -67,3 +67,42 @@ func.func @finish(%g: tensor<f32> {qwen35.role = "grad", qwen35.name = "w"}) -> 
   %a = qwen35.scale %g <{factor = 2.0}> : tensor<f32>
   return %g : tensor<f32>
 }
+
+// -----
+
+// A working copy is state, known to its parameter. The optimizer writes it in
+// its place although the kernel does not read it, once nothing reads the old
+// copy any more; so does the cast of @refresh.
+// CHECK:      qplan.buffer @"weight:w" in @state at 0 : tensor<32xf32> as "weights"
+// CHECK:      qplan.param "w" weight @"weight:w" m @"m:w" v @"v:w" grad @"grad:w" work @"work:w" {
+// CHECK:      qplan.buffer @"work:w" in @state at 256 : tensor<32xbf16> as "weights"
+// CHECK:      qplan.program @finish {
+// CHECK-NEXT:   qplan.launch @scale_bf16_32 stage 0 grid 1 buffers [@"work:w", @"output:grad_norm"]
+// CHECK-NEXT:   qplan.launch @adamw_f32_32 stage 0 grid 1 buffers [@"weight:w", @"weight:w", @"work:w"] offsets [0, 0, 0] bytes [128, 128, 64] writes [true, true, true]
+// CHECK:      qplan.program @refresh {
+// CHECK-NEXT:   qplan.launch @cast_bf16_32 stage 0 grid 1 buffers [@"weight:w", @"work:w"] offsets [0, 0] bytes [128, 64] writes [false, true]
+func.func @finish(%w: tensor<32xf32> {qwen35.role = "weight", qwen35.name = "w", qwen35.decay = true, qwen35.init = "ones", qwen35.file_dtype = "f32"},
+    %w16: tensor<32xbf16> {qwen35.role = "work", qwen35.name = "w"}, %m: tensor<32xf32> {qwen35.role = "m", qwen35.name = "w"},
+    %v: tensor<32xf32> {qwen35.role = "v", qwen35.name = "w"}, %g: tensor<32xf32> {qwen35.role = "grad", qwen35.name = "w"})
+    -> (tensor<32xf32> {qwen35.alias = 0 : i64}, tensor<32xbf16> {qwen35.alias = 1 : i64}, tensor<32xbf16> {qwen35.name = "grad_norm"}) {
+  %n = qkern.dispatch "scale"(%w16) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<32xbf16>) -> tensor<32xbf16>
+  %p:2 = qkern.dispatch "adamw"(%w) <{aliases = array<i64: 0, -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<32xf32>) -> (tensor<32xf32>, tensor<32xbf16>)
+  return %p#0, %p#1, %n : tensor<32xf32>, tensor<32xbf16>, tensor<32xbf16>
+}
+func.func @refresh(%w: tensor<32xf32> {qwen35.role = "weight", qwen35.name = "w"}, %w16: tensor<32xbf16> {qwen35.role = "work", qwen35.name = "w"})
+    -> (tensor<32xbf16> {qwen35.alias = 1 : i64}) {
+  %c = qkern.dispatch "cast"(%w) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<32xf32>) -> tensor<32xbf16>
+  return %c : tensor<32xbf16>
+}
+
+// -----
+
+// Read once more after its successor is there: they cannot share a place.
+// expected-error @below {{result 0 must overwrite argument 1 but is computed elsewhere}}
+func.func @finish(%w: tensor<4xf32> {qwen35.role = "weight", qwen35.name = "w"}, %w16: tensor<4xbf16> {qwen35.role = "work", qwen35.name = "w"})
+    -> (tensor<4xbf16> {qwen35.alias = 1 : i64}, tensor<4xbf16> {qwen35.name = "grad_norm"}) {
+  %c = qkern.dispatch "cast"(%w) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<4xf32>) -> tensor<4xbf16>
+  %view = qkern.view %w16 <{offset = 0, strides = array<i64: 1>}> : tensor<4xbf16> to tensor<4xbf16>
+  %n = qkern.dispatch "scale"(%view) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<4xbf16>) -> tensor<4xbf16>
+  return %c, %n : tensor<4xbf16>, tensor<4xbf16>
+}

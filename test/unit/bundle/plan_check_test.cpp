@@ -173,6 +173,54 @@ TEST(PlanCheckTest, JoinsPartsWrittenByOneBuffer) {
       "");
 }
 
+/// The verdict on the tiny bundle with a working copy after one change.
+std::string withWork(const std::function<void(Bundle &)> &change) {
+  return after([&](Bundle &m) {
+    addWorkingCopy(m);
+    change(m);
+  });
+}
+
+TEST(PlanCheckTest, RefreshMakesWorkingCopiesBeforeAnyStep) {
+  auto readWork = [](Bundle &m) { // in the place of the weight
+    bundle::Arg *arg = launch(m, "accumulate", "tiny_forward")->mutable_args(0);
+    arg->set_buffer(bufferIndex(m, "w.work"));
+    arg->set_bytes(512);
+  };
+  EXPECT_EQ(withWork(readWork), "");
+  EXPECT_EQ(withWork([&](Bundle &m) {
+              readWork(m);
+              program(m, "refresh")->clear_entries();
+            }),
+            "entry 0 of program accumulate ('tiny/forward', kernel "
+            "tiny_forward) reads buffer 'w.work', but its byte 0 has not been "
+            "written in this program or in begin");
+}
+
+TEST(PlanCheckTest, OnlyFinishAndRefreshWriteWorkingCopies) {
+  EXPECT_EQ(withWork([](Bundle &m) {
+              launch(m, "finish", "tiny_update")->mutable_args(6)->set_write(
+                  false);
+            }),
+            "program finish changes param 'model.w' but does not write its "
+            "working copy 'w.work'");
+  EXPECT_EQ(withWork([](Bundle &m) {
+              bundle::Memset *memset =
+                  program(m, "begin")->add_entries()->mutable_memset();
+              memset->set_buffer(bufferIndex(m, "w.work"));
+            }),
+            "entry 2 of program begin (memset of 'w.work') writes buffer "
+            "'w.work', a working copy that only finish and refresh may "
+            "change");
+  EXPECT_EQ(withWork([](Bundle &m) {
+              launch(m, "refresh", "tiny_refresh")->mutable_args(0)->set_write(
+                  true);
+            }),
+            "entry 0 of program refresh ('tiny/cast', kernel tiny_refresh) "
+            "writes buffer 'w', a weight or moment that only finish may "
+            "change");
+}
+
 // The replay of a plan as large as that of the largest model takes a moment.
 TEST(PlanCheckTest, IsFastOnManyLaunches) {
   Bundle message = tinyMessage();

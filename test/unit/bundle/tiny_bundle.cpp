@@ -214,6 +214,33 @@ bundle::Bundle tinyMessage() {
   return message;
 }
 
+void addWorkingCopy(bundle::Bundle &message) {
+  bundle::Arena *state = message.mutable_arenas(0);
+  bundle::Buffer *work = message.add_buffers();
+  work->set_name("w.work");
+  work->set_offset(state->bytes());
+  work->set_bytes(2 * kWords);
+  work->set_dtype(bundle::BF16);
+  work->add_shape(kWords);
+  work->set_category("weights");
+  state->set_bytes(state->bytes() + work->bytes());
+  bundle::Provenance *provenance = message.mutable_provenance();
+  provenance->set_planned_peak(provenance->planned_peak() + work->bytes());
+  uint32_t index = bufferIndex(message, "w.work");
+  message.mutable_params(0)->set_work(index);
+
+  bundle::Launch *update = launch(message, "finish", "tiny_update");
+  bundle::Kernel *kernel = message.mutable_kernels(int(update->kernel()));
+  kernel->set_args(kernel->args() + 1);
+  bundle::Arg *arg = update->add_args();
+  arg->set_buffer(index);
+  arg->set_bytes(work->bytes());
+  arg->set_write(true);
+  addKernel(message, "tiny_refresh", "cast", 2);
+  addLaunch(message, addProgram(message, "refresh"), "tiny_refresh", 1,
+            {{"w"}, {"w.work", true}});
+}
+
 std::vector<uint8_t> tinyKernels(const std::string &file) {
   std::string path = std::string(QWEN35_TINY_KERNELS) + "/" + file;
   std::ifstream stream(path, std::ios::binary);

@@ -18,6 +18,11 @@ namespace qwen35 {
 /// bytes of `error`, and kernels compiled from tiny_kernels.c.
 bundle::Bundle tinyMessage();
 
+/// Gives the weight of the tiny bundle a working copy `w.work`: tiny_update
+/// writes it too, and program refresh is a launch of `tiny_refresh`, for which
+/// there is no code.
+void addWorkingCopy(bundle::Bundle &message);
+
 /// The bytes of a file in the folder of the compiled kernels:
 /// "tiny_kernels.so", and, each with one thing that is refused,
 /// "tiny_import.so", "tiny_thread_local.so", "tiny_constructor.so",

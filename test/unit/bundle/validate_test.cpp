@@ -176,6 +176,24 @@ TEST_F(ValidateTest, ParamsAndModel) {
        "gradient of param 'model.w' is buffer 'error' of arena act, which "
        "lasts "
        "for one program only"},
+      {[](Bundle &m) {
+         addWorkingCopy(m);
+         buffer(m, "w.work")->set_dtype(bundle::F16);
+       },
+       "working copy of param 'model.w' is buffer 'w.work' with f16[256] of "
+       "512 bytes, expected bf16[256]"},
+      {[](Bundle &m) {
+         addWorkingCopy(m);
+         m.mutable_params(0)->set_work(m.params(0).m());
+       },
+       "buffer 'w.m' is both m of param 'model.w' and working copy of param "
+       "'model.w'"},
+      {[](Bundle &m) {
+         addWorkingCopy(m);
+         m.mutable_programs()->RemoveLast();
+       },
+       "param 'model.w' has a working copy, but the bundle has no program "
+       "named refresh to make it"},
       {[](Bundle &m) { m.mutable_params(0)->set_init("random"); },
        "param 'model.w': init 'random' is not zeros, ones, normal(STD) with "
        "STD "

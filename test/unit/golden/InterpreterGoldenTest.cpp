@@ -1,7 +1,8 @@
 // Whole models on the interpreter in fp64 against the reference implementation
 // in float64: config.json to S0, S0 to S1 by the pipelines, loss, every gradient
 // and five optimizer steps. Also the passes after S1: remat and the chunked
-// delta rule must not change a number by more than 1e-11.
+// delta rule must not change a number by more than 1e-11. The same holds in
+// bf16, where the interpreter in fp64 rounds nothing.
 
 #include "dialect/Interpreter/Interpreter.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
@@ -14,6 +15,7 @@
 #include "test/support/Safetensors.h"
 
 #include "gtest/gtest.h"
+#include "llvm/ADT/bit.h"
 
 #include <fstream>
 #include <sstream>
@@ -70,7 +72,8 @@ Row packedRow(const Safetensors &file) {
 
 class Model {
 public:
-  Model(const std::string &name, const Row &row, bool aux)
+  Model(const std::string &name, const Row &row, bool aux,
+        const std::string &compute = "fp32")
       : context(makeRegistry()), row(row) {
     context.loadAllAvailableDialects();
     std::ifstream in(path(name, "config.json"));
@@ -88,13 +91,17 @@ public:
     options.auxCoefficient = config->config.routerAuxLossCoef;
     module = buildTrainModel(context, config->config, options);
     PassManager pm(&context);
-    buildModelPipeline(pm);
+    ModelPipelineOptions types;
+    types.compute = compute;
+    buildModelPipeline(pm, types);
     buildAutodiffPipeline(pm, AutodiffPipelineOptions());
     EXPECT_TRUE(succeeded(pm.run(*module)));
 
     Safetensors weights(path(name, "model.safetensors"));
     for (const std::string &param : weights.names())
       state["weight:" + param] = weights.reals(param);
+    if (compute != "fp32")
+      run("refresh");
   }
 
   void runPass(std::function<void(OpPassManager &)> build) {
@@ -104,7 +111,8 @@ public:
   }
 
   /// Runs a step function; state and named results land in `state`.
-  void run(const std::string &name, int64_t step = 1, double lr = 1e-3) {
+  void run(const std::string &name, int64_t step = 1, double lr = 1e-3,
+           bool fp64 = true) {
     auto function = module->lookupSymbol<func::FuncOp>(name);
     ASSERT_TRUE(function);
     std::vector<Tensor> arguments;
@@ -118,10 +126,16 @@ public:
       arguments.push_back(
           makeArgument(role, argument, function.getArgumentTypes()[i], step, lr));
     }
-    auto results = interpreter::interpret(function, arguments, {});
+    interpreter::Options options;
+    options.fp64 = fp64;
+    auto results = interpreter::interpret(function, arguments, {}, options);
     ASSERT_TRUE(succeeded(results));
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
-      auto values = std::get<std::vector<double>>((*results)[i].elements);
+      std::vector<double> values = std::visit(
+          [](const auto &list) {
+            return std::vector<double>(list.begin(), list.end());
+          },
+          (*results)[i].elements);
       if (auto alias =
               function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr))
         state[keys[alias.getInt()]] = values;
@@ -184,9 +198,11 @@ private:
 struct Case {
   const char *name;
   bool aux;
+  const char *compute = "fp32";
 };
 
 class InterpreterGolden : public testing::TestWithParam<Case> {};
+class Bf16Golden : public InterpreterGolden {};
 
 /// Gradients of a file against those in the state. Files store float64 or, to
 /// stay small, float32, whose own rounding is 6e-8.
@@ -204,9 +220,9 @@ void expectGradients(const Safetensors &file, const Model &model) {
 }
 
 TEST_P(InterpreterGolden, LossAndEveryGradient) {
-  auto [name, aux] = GetParam();
+  auto [name, aux, compute] = GetParam();
   Safetensors file(path(name, "golden.safetensors"));
-  Model model(name, goldenRow(file), aux);
+  Model model(name, goldenRow(file), aux, compute);
   model.run("accumulate");
   EXPECT_NEAR(model.state["sum:loss"][0], file.reals("loss")[0],
               1e-9 * file.reals("loss")[0]);
@@ -217,9 +233,9 @@ TEST_P(InterpreterGolden, LossAndEveryGradient) {
 }
 
 TEST_P(InterpreterGolden, PackedDocumentsEqualThemAlone) {
-  auto [name, aux] = GetParam();
+  auto [name, aux, compute] = GetParam();
   Safetensors file(path(name, "packed.safetensors"));
-  Model model(name, packedRow(file), false);
+  Model model(name, packedRow(file), false, compute);
   model.run("accumulate");
   EXPECT_NEAR(model.state["sum:loss"][0], file.reals("loss")[0],
               1e-9 * file.reals("loss")[0]);
@@ -227,10 +243,10 @@ TEST_P(InterpreterGolden, PackedDocumentsEqualThemAlone) {
 }
 
 TEST_P(InterpreterGolden, FiveOptimizerSteps) {
-  auto [name, aux] = GetParam();
+  auto [name, aux, compute] = GetParam();
   Safetensors file(path(name, "adamw.safetensors"));
   Model model(name, goldenRow(Safetensors(path(name, "golden.safetensors"))),
-              aux);
+              aux, compute);
   auto losses = file.reals("loss"), norms = file.reals("grad_norm");
   for (int64_t step = 1; step <= 5; ++step) {
     model.zeroSums();
@@ -241,21 +257,25 @@ TEST_P(InterpreterGolden, FiveOptimizerSteps) {
                 1e-8 * norms[step - 1]);
     EXPECT_EQ(model.state["commit"][0], 1);
   }
-  for (const std::string &param : model.parameters())
+  for (const std::string &param : model.parameters()) {
     if (file.has("param." + param))
       EXPECT_LT(relativeError(model.state["weight:" + param],
                               file.reals("param." + param), 1e-12),
                 1e-6)
           << param;
+    if (auto work = model.state.find("work:" + param);
+        work != model.state.end())
+      EXPECT_EQ(work->second, model.state["weight:" + param]) << param;
+  }
 }
 
 TEST_P(InterpreterGolden, PassesAfterS1ChangeNothing) {
-  auto [name, aux] = GetParam();
+  auto [name, aux, compute] = GetParam();
   Row row = packedRow(Safetensors(path(name, "packed.safetensors")));
-  Model plain(name, row, aux);
+  Model plain(name, row, aux, compute);
   plain.run("accumulate");
   for (const char *policy : {"none", "selective", "full"}) {
-    Model lowered(name, row, aux);
+    Model lowered(name, row, aux, compute);
     lowered.runPass([&](OpPassManager &pm) {
       SchedulePipelineOptions options;
       options.remat = policy;
@@ -269,14 +289,91 @@ TEST_P(InterpreterGolden, PassesAfterS1ChangeNothing) {
   }
 }
 
+/// How far the gradients of `got` are from those of `truth`, all together.
+double gradientError(const Model &got, const Model &truth) {
+  double difference = 0, norm = 0;
+  for (const std::string &param : truth.parameters()) {
+    auto &wanted = truth.state.at("grad:" + param);
+    auto &values = got.state.at("grad:" + param);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      difference += std::pow(values[i] - wanted[i], 2);
+      norm += std::pow(wanted[i], 2);
+    }
+  }
+  return std::sqrt(difference / norm);
+}
+
+// With rounding on, a step in bf16 is as far from the truth as its roundings
+// make it: these cases amplify a rounding several hundred times, in fp32 as in
+// bf16, whose roundings are 2^16 times larger. Every value of a working copy is
+// a bf16 of its weight, and a step that does not commit leaves both as they
+// were, bit for bit.
+TEST_P(Bf16Golden, RoundedStep) {
+  auto [name, aux, compute] = GetParam();
+  Row row = goldenRow(Safetensors(path(name, "golden.safetensors")));
+  Model truth(name, row, aux), fp32(name, row, aux);
+  Model model(name, row, aux, compute);
+  truth.run("accumulate");
+  fp32.run("accumulate", 1, 1e-3, /*fp64=*/false);
+  auto rounded = [&](const std::string &function) {
+    model.run(function, 1, 1e-3, /*fp64=*/false);
+  };
+  rounded("refresh");
+  rounded("accumulate");
+  EXPECT_NEAR(model.state["sum:loss"][0], truth.state["sum:loss"][0],
+              1e-2 * truth.state["sum:loss"][0]);
+  double bound = 0x1p16 * gradientError(fp32, truth);
+  EXPECT_LT(gradientError(model, truth), bound);
+
+  model.zeroSums();
+  rounded("finish");
+  EXPECT_EQ(model.state["commit"][0], 1);
+  int64_t works = 0;
+  for (const std::string &param : model.parameters()) {
+    auto work = model.state.find("work:" + param);
+    if (work == model.state.end())
+      continue;
+    ++works;
+    for (size_t i = 0; i < work->second.size(); ++i) {
+      auto bits = llvm::bit_cast<uint32_t>(float(work->second[i]));
+      double weight = model.state["weight:" + param][i];
+      ASSERT_EQ(bits & 0xffff, 0u) << param;
+      ASSERT_LE(std::abs(work->second[i] - weight), 0x1p-8 * std::abs(weight))
+          << param;
+    }
+  }
+  EXPECT_GT(works, 0);
+
+  auto before = model.state;
+  model.zeroSums();
+  model.state["grad:" + model.parameters()[0]][0] = std::nan("");
+  rounded("finish");
+  EXPECT_EQ(model.state["commit"][0], 0);
+  for (auto &[key, values] : before)
+    if (key.rfind("weight:", 0) == 0 || key.rfind("work:", 0) == 0)
+      EXPECT_EQ(model.state[key], values) << key;
+}
+
+std::string nameOf(const testing::TestParamInfo<Case> &info) {
+  return std::string(info.param.name) + "_" + info.param.compute;
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, InterpreterGolden,
                          testing::Values(Case{"dense", false},
                                          Case{"dense_tied", false},
                                          Case{"moe", true},
-                                         Case{"real_heads", false}),
-                         [](const auto &info) {
-                           return std::string(info.param.name);
-                         });
+                                         Case{"real_heads", false},
+                                         Case{"dense", false, "bf16"},
+                                         Case{"dense_tied", false, "bf16"},
+                                         Case{"moe", true, "bf16"},
+                                         Case{"real_heads", false, "bf16"}),
+                         nameOf);
+INSTANTIATE_TEST_SUITE_P(Cases, Bf16Golden,
+                         testing::Values(Case{"dense", false, "bf16"},
+                                         Case{"dense_tied", false, "bf16"},
+                                         Case{"moe", true, "bf16"},
+                                         Case{"real_heads", false, "bf16"}),
+                         nameOf);
 
 } // namespace
 } // namespace qwen35

@@ -43,6 +43,65 @@ TEST_F(InterpreterTest, FloatRunRoundsBf16OnceToNearestEven) {
   EXPECT_EQ(doubles((*wide)[0])[0], 1.00390625);
 }
 
+TEST_F(InterpreterTest, CastRoundsInAFloatRunOnly) {
+  parse(R"(func.func @f(%x: tensor<2xf32>) -> (tensor<2xbf16>, tensor<2xf32>) {
+    %y = qwen35.cast %x : tensor<2xf32> to tensor<2xbf16>
+    %z = qwen35.cast %y : tensor<2xbf16> to tensor<2xf32>
+    return %y, %z : tensor<2xbf16>, tensor<2xf32>
+  })");
+  Tensor x = vector({1 + 0x1p-8, 1 + 3 * 0x1p-8});
+  auto narrow = run({x}, {.fp64 = false});
+  ASSERT_TRUE(succeeded(narrow)) << error;
+  EXPECT_EQ(floats((*narrow)[0]), (std::vector<float>{1, 1 + 0x1p-6f}));
+  EXPECT_EQ(floats((*narrow)[1]), (std::vector<float>{1, 1 + 0x1p-6f}));
+  auto wide = run({x});
+  ASSERT_TRUE(succeeded(wide)) << error;
+  for (const Tensor &result : *wide)
+    EXPECT_EQ(doubles(result),
+              (std::vector<double>{1 + 0x1p-8, 1 + 3 * 0x1p-8}));
+}
+
+// A product of bf16 operands that leaves its f32 sum is not rounded: 1 + 2^-9
+// has no place in bf16.
+TEST_F(InterpreterTest, FloatRunLeavesWideProductsAlone) {
+  parse(R"(func.func @f(%x: tensor<1x2xbf16>, %w: tensor<1x2xbf16>) -> (tensor<1x1xbf16>, tensor<1x1xf32>) {
+    %y = qwen35.linear %x, %w : tensor<1x2xbf16>, tensor<1x2xbf16>
+    %z = qwen35.linear %x, %w <{out_type = f32}> : tensor<1x2xbf16>, tensor<1x2xbf16>
+    return %y, %z : tensor<1x1xbf16>, tensor<1x1xf32>
+  })");
+  Tensor x{{1, 2}, std::vector<double>{1, 0x1p-9}};
+  Tensor w{{1, 2}, std::vector<double>{1, 1}};
+  auto narrow = run({x, w}, {.fp64 = false});
+  ASSERT_TRUE(succeeded(narrow)) << error;
+  EXPECT_EQ(floats((*narrow)[0])[0], 1);
+  EXPECT_EQ(floats((*narrow)[1])[0], 1 + 0x1p-9f);
+}
+
+// The copy is the rounded new weight, and with commit 0 the rounded old one.
+TEST_F(InterpreterTest, AdamwRoundsTheWorkingCopyFromTheMaster) {
+  parse(R"(func.func @f(%p: tensor<1xf32>, %g: tensor<1xf32>, %one: tensor<f32>, %commit: tensor<f32>)
+      -> (tensor<1xf32>, tensor<1xbf16>) {
+    %z = qwen35.zeros : tensor<1xf32>
+    %0:4 = qwen35.adamw %p, %z, %z, %g, %one, %one, %one, %one, %commit
+        <{beta1 = 0.0, beta2 = 0.0, eps = 1.0, weight_decay = 0.0, work_type = bf16}>
+        : tensor<1xf32>, tensor<1xf32>, tensor<1xf32>, tensor<1xf32>, tensor<f32>, tensor<f32>, tensor<f32>,
+          tensor<f32>, tensor<f32>
+    return %0#0, %0#3 : tensor<1xf32>, tensor<1xbf16>
+  })");
+  auto scalar = [](double value) {
+    return Tensor{{}, std::vector<double>{value}};
+  };
+  Tensor p = vector({1.5 + 0x1p-9}), g = vector({1});
+  auto moved = run({p, g, scalar(1), scalar(1)}, {.fp64 = false});
+  ASSERT_TRUE(succeeded(moved)) << error;
+  EXPECT_EQ(floats((*moved)[0])[0], 1 + 0x1p-9f); // p - 1 / (1 + 1)
+  EXPECT_EQ(floats((*moved)[1])[0], 1);
+  auto kept = run({p, g, scalar(1), scalar(0)}, {.fp64 = false});
+  ASSERT_TRUE(succeeded(kept)) << error;
+  EXPECT_EQ(floats((*kept)[0])[0], 1.5f + 0x1p-9f);
+  EXPECT_EQ(floats((*kept)[1])[0], 1.5f);
+}
+
 TEST_F(InterpreterTest, FloatRunSumsTheGlobalNormInDouble) {
   parse(R"(func.func @f(%x: tensor<2xf32>) -> tensor<f64> {
     %zero = qwen35.zeros : tensor<f64>
