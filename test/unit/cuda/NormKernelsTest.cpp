@@ -1,6 +1,8 @@
 #include "dialect/Qwen35/Reference/Norm.h"
 #include "test/unit/cuda/CudaKernelTest.h"
 
+#include "mlir/IR/Builders.h"
+
 namespace qwen35::codegen::cuda {
 namespace {
 
@@ -203,20 +205,26 @@ TEST_F(NormKernelTest, ZeroAndLargeRowsHaveFiniteNorms) {
 }
 
 TEST_F(NormKernelTest, RowsSpreadOverAsManyThreadsAsTheyNeed) {
-  auto threadsFor = [&](Kind t, std::vector<int64_t> shape) {
-    std::vector<int64_t> stats(shape.begin(), shape.end() - 1);
-    std::optional<KernelPlan> found =
-        plan(spec("rms_norm", "{eps = 1.0e-6, offset = 1.0}",
-                  {zeros(t, shape), f32({shape.back()})},
-                  {zeros(t, shape), f32(stats)}),
-             "sm_90a");
+  mlir::Builder b(&context);
+  mlir::Type f32 = b.getF32Type(), bf16 = b.getBF16Type();
+  auto threadsFor = [&](mlir::Type type, llvm::ArrayRef<int64_t> shape) {
+    auto rows = mlir::MemRefType::get(shape, type);
+    auto weight = mlir::MemRefType::get(shape.back(), f32);
+    auto stats = mlir::MemRefType::get(shape.drop_back(), f32);
+    KernelSpec spec{"rms_norm",
+                    b.getDictionaryAttr(
+                        {b.getNamedAttr("eps", b.getF64FloatAttr(1e-6)),
+                         b.getNamedAttr("offset", b.getF64FloatAttr(1))}),
+                    {rows, weight},
+                    {rows, stats}};
+    std::optional<KernelPlan> found = plan(spec, "sm_90a");
     return found ? std::get<DeviceStage>(found->stages[0]).threads : 0;
   };
-  EXPECT_EQ(threadsFor(Kind::BF16, {8192, 4096}), 512);
-  EXPECT_EQ(threadsFor(Kind::BF16, {8192, 5120}), 320);
-  EXPECT_EQ(threadsFor(Kind::BF16, {8192, 1024}), 256);
-  EXPECT_EQ(threadsFor(Kind::BF16, {8192, 32, 128}), 256);
-  EXPECT_EQ(threadsFor(Kind::F32, {8192, 4096}), 512);
+  EXPECT_EQ(threadsFor(bf16, {8192, 4096}), 512);
+  EXPECT_EQ(threadsFor(bf16, {8192, 5120}), 320);
+  EXPECT_EQ(threadsFor(bf16, {8192, 1024}), 256);
+  EXPECT_EQ(threadsFor(bf16, {8192, 32, 128}), 256);
+  EXPECT_EQ(threadsFor(f32, {8192, 4096}), 512);
 }
 
 TEST_F(NormKernelTest, RmsNormRefusesWhatItCannotRun) {
