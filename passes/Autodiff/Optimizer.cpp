@@ -131,16 +131,11 @@ public:
                                   cast<BlockArgument>(argument).getArgNumber())));
   }
 
-  /// argument += value, for every pair.
-  SmallVector<Value> accumulate(ArrayRef<BlockArgument> arguments,
-                                ArrayRef<Value> values) {
-    SmallVector<Value> sums;
-    for (auto [argument, value] : llvm::zip_equal(arguments, values)) {
-      Value sum = addTo(argument, value);
-      overwrite(argument, sum);
-      sums.push_back(sum);
-    }
-    return sums;
+  /// argument += value, or argument = value, for every pair.
+  void total(ArrayRef<BlockArgument> arguments, ArrayRef<Value> values,
+             bool adds) {
+    for (auto [argument, value] : llvm::zip_equal(arguments, values))
+      overwrite(argument, adds ? addTo(argument, value) : value);
   }
 
   /// argument + value, where value is computed: it need not live any longer.
@@ -186,8 +181,10 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
       return signalPassFailure();
     }
     buildEval(model);
-    buildAccumulate(model, gradients);
-    buildFinish(model, gradients);
+    buildAccumulate(model, gradients, "first", /*adds=*/false);
+    buildAccumulate(model, gradients, "accumulate", /*adds=*/true);
+    buildFinish(model, gradients, "finish", /*adds=*/true);
+    buildFinish(model, gradients, "only", /*adds=*/false);
     buildRefresh(model);
     model.erase();
     gradients.erase();
@@ -199,24 +196,29 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
     auto works = step.addWork();
     auto sums = step.addSums(model);
     SmallVector<Value> losses = step.copyBody(weights, works);
-    step.accumulate(sums, losses);
+    step.total(sums, losses, /*adds=*/true);
     step.finish();
   }
 
-  void buildAccumulate(func::FuncOp model, func::FuncOp gradients) {
-    StepBuilder step(gradients, "accumulate");
+  /// A microbatch whose gradients and losses are added to the sums, or which
+  /// starts them.
+  void buildAccumulate(func::FuncOp model, func::FuncOp gradients,
+                       StringRef name, bool adds) {
+    StepBuilder step(gradients, name);
     auto weights = step.addState("weight");
     auto works = step.addWork();
     auto grads = step.addState("grad");
     auto sums = step.addSums(model);
     SmallVector<Value> values = step.copyBody(weights, works);
-    step.accumulate(grads, ArrayRef(values).drop_front(sums.size()));
-    step.accumulate(sums, ArrayRef(values).take_front(sums.size()));
+    step.total(grads, ArrayRef(values).drop_front(sums.size()), adds);
+    step.total(sums, ArrayRef(values).take_front(sums.size()), adds);
     step.finish();
   }
 
-  void buildFinish(func::FuncOp model, func::FuncOp gradients) {
-    StepBuilder step(gradients, "finish");
+  /// The last microbatch of a step, or its only one, and the update.
+  void buildFinish(func::FuncOp model, func::FuncOp gradients, StringRef name,
+                   bool adds) {
+    StepBuilder step(gradients, name);
     auto weights = step.addState("weight");
     auto works = step.addWork();
     auto ms = step.addState("m");
@@ -234,7 +236,7 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
     SmallVector<Value> totals;
     for (auto [grad, value] : llvm::zip_equal(
              grads, ArrayRef(values).drop_front(sums.size())))
-      totals.push_back(step.addTo(grad, value));
+      totals.push_back(adds ? step.addTo(grad, value) : value);
     Value normSq = ZerosOp::create(
         b, loc, RankedTensorType::get({}, b.getF64Type()));
     for (Value total : totals)
@@ -261,7 +263,7 @@ struct Optimizer : impl::OptimizerBase<Optimizer> {
       step.overwrite(argument, update.getVNew());
     for (auto [argument, total] : llvm::zip_equal(grads, totals))
       step.overwrite(argument, total);
-    step.accumulate(sums, ArrayRef(values).take_front(sums.size()));
+    step.total(sums, ArrayRef(values).take_front(sums.size()), adds);
     step.addResult(clip.getNorm(),
                    b.getNamedAttr(kNameAttr, b.getStringAttr("grad_norm")));
     step.addResult(clip.getCommit(),

@@ -333,6 +333,16 @@ private:
     return success();
   }
 
+  /// Whether the planner puts a value where an argument or an output is.
+  bool hasPlaceOfItsOwn(Value value) {
+    return llvm::any_of(value.getUses(), [&](OpOperand &use) {
+      unsigned result = use.getOperandNumber();
+      return isa<func::ReturnOp>(use.getOwner()) &&
+             (function.getResultAttr(result, kAliasAttr) ||
+              function.getResultAttr(result, kNameAttr));
+    });
+  }
+
   /// Lets an output take over the storage of an operand that ends here.
   void shareStorage() {
     Block &body = function.getBody().front();
@@ -345,6 +355,8 @@ private:
       for (auto [output, input] : mayAlias.lookup(call)) {
         Value operand = call.getInputs()[input];
         Address address = addressOf(operand);
+        if (hasPlaceOfItsOwn(call.getResult(output)))
+          continue;
         bool ends = isa<OpResult>(operand) && address.root == operand &&
                     lastUse.lookup(operand) == call.getOperation();
         bool taken = llvm::is_contained(aliases, static_cast<int64_t>(input)) ||

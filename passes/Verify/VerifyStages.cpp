@@ -81,7 +81,7 @@ struct StepVerifier {
   bool groups; // qkern.group may hold ops
 
   LogicalResult check(ModuleOp module) {
-    for (StringRef name : {"eval", "accumulate", "finish"}) {
+    for (StringRef name : {"eval", "first", "accumulate", "finish", "only"}) {
       auto function = module.lookupSymbol<func::FuncOp>(name);
       if (!function)
         return module.emitError("has no function @") << name;

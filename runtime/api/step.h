@@ -169,6 +169,11 @@ public:
   virtual std::vector<std::string> notes() const { return {}; }
 
 protected:
+  /// The program of row `row` of a step of `rows` rows, and whether `begin` must
+  /// clear the sums before the first.
+  const char *programOf(int64_t row, int64_t rows) const;
+  bool clearsSums(int64_t rows) const;
+
   explicit Step(std::shared_ptr<const BundleFile> bundle);
 
   const bundle::Buffer &bufferOf(uint32_t index) const {

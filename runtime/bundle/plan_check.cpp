@@ -169,6 +169,30 @@ public:
         return failed("program finish changes param ", quoted(param.name()),
                       " but does not write its working copy ",
                       quoted(plan.buffers(param.work()).name()));
+    // Programs that set the sums by themselves start from what is filled.
+    for (const char *name : {"first", "only"}) {
+      if (!find(name))
+        continue;
+      owners = filled;
+      QWEN35_RETURN_IF_ERROR(replay(name));
+      clearAct();
+      for (const bundle::Param &param : plan.params())
+        if (!owns(param.grad()))
+          return failed("program ", name, " does not set all of ",
+                        quoted(plan.buffers(param.grad()).name()),
+                        ", the gradient sum of param ", quoted(param.name()));
+      if (find("only") != current)
+        continue;
+      for (const bundle::IoBuffer &output : plan.io().outputs())
+        if (!written.count(output.buffer()))
+          return failed("program only does not write the output ",
+                        output.name());
+      for (const bundle::Param &param : plan.params())
+        if (param.has_work() && !written.count(param.work()))
+          return failed("program only changes param ", quoted(param.name()),
+                        " but does not write its working copy ",
+                        quoted(plan.buffers(param.work()).name()));
+    }
     if (find("eval")) {
       owners = filled;
       QWEN35_RETURN_IF_ERROR(replay("eval"));
@@ -289,11 +313,11 @@ private:
     const char *refusal = nullptr;
     switch (roles[access.buffer]) {
     case Role::State:
-      if (program != "finish")
+      if (program != "finish" && program != "only")
         refusal = "a weight or moment that only finish may change";
       break;
     case Role::Work:
-      if (program != "finish" && program != "refresh")
+      if (program != "finish" && program != "only" && program != "refresh")
         refusal = "a working copy that only finish and refresh may change";
       break;
     case Role::Gradient:

@@ -532,8 +532,8 @@ private:
   }
 
   absl::Status programs() {
-    static const std::set<std::string> kKnown = {"begin", "accumulate",
-                                                 "finish", "eval", "refresh"};
+    static const std::set<std::string> kKnown = {
+        "begin", "first", "accumulate", "finish", "only", "eval", "refresh"};
     std::set<std::string> present;
     for (const bundle::Program &program : plan.programs()) {
       if (!kKnown.count(program.name()))

@@ -601,7 +601,8 @@ private:
   }
 
   absl::Status record(const Rows &rows, int64_t count) {
-    QWEN35_RETURN_IF_ERROR(enqueue(*find("begin")));
+    if (clearsSums(count))
+      QWEN35_RETURN_IF_ERROR(enqueue(*find("begin")));
     for (int64_t i = 0; i < count; ++i) {
       for (const IoRange &range : in.ranges)
         QWEN35_RETURN_IF_ERROR(api->check(
@@ -610,7 +611,7 @@ private:
                 range.end - range.begin, stream),
             "cuMemcpyDtoDAsync_v2 of a microbatch"));
       QWEN35_RETURN_IF_ERROR(
-          enqueue(*find(i + 1 < count ? "accumulate" : "finish")));
+          enqueue(*find(programOf(i, count))));
     }
     return absl::OkStatus();
   }

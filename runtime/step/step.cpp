@@ -82,12 +82,25 @@ bool Step::hasProgram(absl::string_view program) const {
 }
 
 absl::Status Step::runStep(int64_t rows, FillRow fill) {
-  QWEN35_RETURN_IF_ERROR(run("begin"));
+  if (clearsSums(rows))
+    QWEN35_RETURN_IF_ERROR(run("begin"));
   for (int64_t row = 0; row < rows; ++row) {
     QWEN35_RETURN_IF_ERROR(fill(row));
-    QWEN35_RETURN_IF_ERROR(run(row + 1 < rows ? "accumulate" : "finish"));
+    QWEN35_RETURN_IF_ERROR(run(programOf(row, rows)));
   }
   return absl::OkStatus();
+}
+
+const char *Step::programOf(int64_t row, int64_t rows) const {
+  if (rows == 1 && hasProgram("only"))
+    return "only";
+  if (row + 1 == rows)
+    return "finish";
+  return row == 0 && hasProgram("first") ? "first" : "accumulate";
+}
+
+bool Step::clearsSums(int64_t rows) const {
+  return !hasProgram(rows == 1 ? "only" : "first");
 }
 
 absl::StatusOr<uint32_t> Step::findBuffer(absl::string_view name) const {

@@ -4,6 +4,12 @@
 func.func @eval() {
   return
 }
+func.func @first() {
+  return
+}
+func.func @only() {
+  return
+}
 func.func @accumulate() {
   return
 }

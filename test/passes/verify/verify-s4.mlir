@@ -6,6 +6,12 @@
 func.func @eval() {
   return
 }
+func.func @first() {
+  return
+}
+func.func @only() {
+  return
+}
 func.func @accumulate(%x: tensor<f32> {qwen35.role = "sum", qwen35.name = "loss"}) -> (tensor<f32> {qwen35.alias = 0 : i64}) {
   %y = qkern.group {
     %0 = qwen35.scale %x <{factor = 2.0}> : tensor<f32>

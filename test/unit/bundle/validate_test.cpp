@@ -255,7 +255,7 @@ TEST_F(ValidateTest, Programs) {
   expect({
       {[](Bundle &m) { program(m, "eval")->set_name("export"); },
        "the bundle has a program named 'export', this reader knows "
-       "accumulate, begin, eval, finish, refresh"},
+       "accumulate, begin, eval, finish, first, only, refresh"},
       {[](Bundle &m) { m.mutable_programs()->DeleteSubrange(2, 1); },
        "the bundle has no program named finish"},
       {[](Bundle &m) { program(m, "begin")->add_entries(); },
