@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -59,7 +60,26 @@ struct StepMemory {
   std::vector<Entry> categories; // sum over buffers; in act they share bytes
   uint64_t planned = 0;          // sum over arenas
   uint64_t mapped = 0;           // address space taken for them, page-rounded
-  uint64_t device = 0;           // GPU: taken from the device since the start
+  // GPU:
+  uint64_t device = 0; // taken from the device since its context was made
+  uint64_t deviceTotal = 0;
+};
+
+/// A GPU and what its data sheet promises: dense bf16 FLOP/s and bytes/s of
+/// memory, 0 where the device is not known.
+struct StepDevice {
+  std::string name;
+  double peakFlops = 0, peakBandwidth = 0;
+};
+
+/// What the graphs of a step are made of, and what became of them.
+struct StepGraph {
+  int64_t captures = 0; // one per number of rows
+  int64_t launches = 0; // of graphs
+  // The newest one:
+  int64_t nodes = 0, kernels = 0, memsets = 0, copies = 0;
+  int64_t products = 0;  // of the library: some of `kernels`
+  double seconds = 0;    // capture, instantiation and upload
 };
 
 /// The plan of `bundle` that runs here, as a bundle of that plan alone.
@@ -163,8 +183,14 @@ public:
   /// Sorted by time, longest first; empty unless StepOptions::profile.
   virtual std::vector<OpTime> profile() const { return {}; }
   virtual void resetProfile() {}
-  /// Captures of a step so far: one per number of rows, 0 when eager.
-  virtual int64_t captures() const { return 0; }
+  /// Zeros on a CPU and when eager.
+  virtual StepGraph graph() const { return {}; }
+  int64_t captures() const { return graph().captures; }
+  /// Kernels, products and memsets that the programs of a step over `rows` rows
+  /// launch, as the plan lists them.
+  int64_t launchesPerStep(int64_t rows) const;
+  /// The GPU that it runs on.
+  virtual std::optional<StepDevice> device() const { return std::nullopt; }
   /// Lines about what was decided at load, for the head of a run's report.
   virtual std::vector<std::string> notes() const { return {}; }
 

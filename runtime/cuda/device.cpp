@@ -131,19 +131,38 @@ absl::Status GpuDevice::memory(uint64_t &free, uint64_t &total) const {
   return absl::OkStatus();
 }
 
-double GpuDevice::peakFlops() const {
-  if (absl::StrContains(deviceName, "H200") ||
-      absl::StrContains(deviceName, "H100"))
-    return 989.5e12;
-  return 0;
+DevicePeaks GpuDevice::peaksOf(absl::string_view name) {
+  // The first entry whose words are all in the name. NVIDIA data sheets, dense
+  // (without sparsity). A slice of a device has a part of it, by its profile.
+  if (absl::StrContains(name, "MIG"))
+    return {};
+  struct Known {
+    absl::string_view word, other;
+    DevicePeaks peaks;
+  };
+  static constexpr Known kKnown[] = {
+      {"GB200", "", {2500e12, 8.0e12}},
+      {"B200", "", {2250e12, 8.0e12}},
+      {"H200", "NVL", {835e12, 4.8e12}},
+      {"GH200", "", {989.4e12, 4.0e12}},
+      {"H200", "", {989.4e12, 4.8e12}},
+      {"H100", "PCIe", {756e12, 2.0e12}},
+      {"H100", "NVL", {835e12, 3.9e12}},
+      {"H100", "", {989.4e12, 3.35e12}},
+      {"A100", "80GB", {312e12, 2.039e12}},
+      {"A100", "", {312e12, 1.555e12}},
+  };
+  for (const Known &known : kKnown)
+    if (absl::StrContains(name, known.word) &&
+        absl::StrContains(name, known.other))
+      return known.peaks;
+  return {};
 }
 
+double GpuDevice::peakFlops() const { return peaksOf(deviceName).flops; }
+
 double GpuDevice::peakBandwidth() const {
-  if (absl::StrContains(deviceName, "H200"))
-    return 4.8e12;
-  if (absl::StrContains(deviceName, "H100"))
-    return 3.35e12;
-  return 0;
+  return peaksOf(deviceName).bandwidth;
 }
 
 } // namespace qwen35::cuda

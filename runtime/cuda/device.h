@@ -3,6 +3,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "runtime/cuda/library.h"
 
 #include <cstdint>
@@ -10,6 +11,11 @@
 #include <string>
 
 namespace qwen35::cuda {
+
+/// What a data sheet says: dense bf16 FLOP/s and bytes/s of device memory.
+struct DevicePeaks {
+  double flops = 0, bandwidth = 0;
+};
 
 /// A GPU with its primary context, which is current for the thread that opened
 /// it.
@@ -41,6 +47,8 @@ public:
   /// for a device that is not known here.
   double peakFlops() const;
   double peakBandwidth() const;
+  /// The same by name, "NVIDIA H200".
+  static DevicePeaks peaksOf(absl::string_view name);
 
 private:
   GpuDevice() = default;

@@ -140,6 +140,12 @@ absl::Status EventFile::append(const StepRecord &record) {
     scalars.emplace_back("perf/flops", record.flops);
   if (record.flops > 0 && record.peakFlops > 0)
     scalars.emplace_back("perf/mfu", record.flops / record.peakFlops);
+  if (record.onDevice)
+    scalars.insert(scalars.end(),
+                   {{"memory/device_planned",
+                     static_cast<double>(record.devicePlannedBytes)},
+                    {"memory/device_actual",
+                     static_cast<double>(record.deviceActualBytes)}});
   if (record.memoryBytes > 0)
     scalars.emplace_back("memory/resident",
                          static_cast<double>(record.memoryBytes));

@@ -100,7 +100,14 @@ std::string formatStepLine(const StepRecord &record) {
                       absl::StrFormat(" | mfu %.1f%%",
                                       100 * record.flops / record.peakFlops));
   }
-  if (record.memoryBytes > 0) {
+  if (record.onDevice && record.deviceActualBytes > 0) {
+    double used = static_cast<double>(record.deviceActualBytes);
+    double total = static_cast<double>(record.deviceTotalBytes);
+    absl::StrAppend(&line, absl::StrFormat(
+                               " | mem %.2f/%.1f GiB (%.0f%%, planned %.2f)",
+                               used / kGiB, total / kGiB, 100 * used / total,
+                               record.devicePlannedBytes / kGiB));
+  } else if (record.memoryBytes > 0) {
     double used = static_cast<double>(record.memoryBytes);
     double total = static_cast<double>(record.memoryTotalBytes);
     if (total > 0)
@@ -143,6 +150,17 @@ std::string formatStepJson(const StepRecord &record, double unixTime) {
     object["flops"] = number(record.flops);
   if (record.flops > 0 && record.peakFlops > 0)
     object["mfu"] = number(record.flops / record.peakFlops);
+  else if (record.onDevice)
+    object["mfu"] = nullptr;
+  if (record.onDevice) {
+    object["device_mem_planned_bytes"] = record.devicePlannedBytes;
+    object["device_mem_actual_bytes"] = record.deviceActualBytes;
+    object["device_mem_total_bytes"] = record.deviceTotalBytes;
+    object["launches"] = record.launches;
+    object["graph_nodes"] = record.graphNodes;
+    object["graph_captures"] = record.graphCaptures;
+    object["graph_launches"] = record.graphLaunches;
+  }
   if (record.memoryBytes > 0)
     object["memory_bytes"] = record.memoryBytes;
   if (record.memoryTotalBytes > 0)

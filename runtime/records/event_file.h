@@ -32,7 +32,8 @@ public:
 
   /// Tags: loss/total and loss/<term>, optim/lr, optim/grad_norm,
   /// optim/skipped, perf/tokens_per_second, perf/slots_per_second, perf/mfu,
-  /// perf/flops, memory/resident, time/step, time/data, data/epoch.
+  /// perf/flops, memory/resident, memory/device_planned, memory/device_actual,
+  /// time/step, time/data, data/epoch.
   absl::Status append(const StepRecord &record);
   absl::Status
   appendScalars(int64_t step,

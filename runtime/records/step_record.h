@@ -29,7 +29,12 @@ struct StepRecord {
   double etaSeconds = 0;
   double flops = 0;     // achieved, over all ranks
   double peakFlops = 0; // of the machine when known; gives mfu
-  int64_t memoryBytes = 0, memoryTotalBytes = 0;
+  int64_t memoryBytes = 0, memoryTotalBytes = 0; // of the host
+  // On a GPU:
+  bool onDevice = false;
+  int64_t devicePlannedBytes = 0, deviceActualBytes = 0, deviceTotalBytes = 0;
+  int64_t launches = 0; // of the step's plan
+  int64_t graphNodes = 0, graphCaptures = 0, graphLaunches = 0;
 
   double tokensPerSecond() const;
   double slotsPerSecond() const;
@@ -39,13 +44,19 @@ struct StepRecord {
 /// step 6.03 s (data 0.01) | eta 3h09m`. Loss terms by name when there are
 /// several, slots/s when rows have padding, tok/s per rank when there are
 /// several, GFLOP/s, mfu and memory when known, "skipped" when not committed.
+/// Memory is the device's on a GPU, `mem 30.5/139.8 GiB (22%, planned 30.1)`,
+/// else the process'.
 std::string formatStepLine(const StepRecord &record);
 
 /// One JSON object without a line break. Keys: step, loss, loss_<term>, lr,
 /// grad_norm, committed, tokens, slots, documents, epoch, tokens_per_second,
 /// slots_per_second, step_seconds, data_seconds, eta_seconds, flops, mfu,
-/// memory_bytes, memory_total_bytes, time (seconds since 1970). A loss or norm
-/// that is not finite is a string, "nan", "inf" or "-inf": JSON has no number.
+/// memory_bytes, memory_total_bytes (of the host), time (seconds since 1970). A
+/// loss or norm that is not finite is a string, "nan", "inf" or "-inf": JSON has
+/// no number. On a GPU also device_mem_planned_bytes, device_mem_actual_bytes,
+/// device_mem_total_bytes, launches, graph_nodes, graph_captures and
+/// graph_launches (the last three 0 when eager), and mfu is null when the peak
+/// of the device is not known.
 std::string formatStepJson(const StepRecord &record, double unixTime);
 
 /// Prints step lines to rank 0's terminal or log, flushed; the first one of an
@@ -55,6 +66,8 @@ class StepPrinter {
 public:
   explicit StepPrinter(FILE *stream);
   void print(const StepRecord &record);
+  /// Whether a line was printed.
+  bool started() const { return !first; }
 
 private:
   FILE *stream;

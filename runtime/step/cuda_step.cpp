@@ -11,6 +11,7 @@
 #include "runtime/cuda/memory.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <set>
@@ -80,9 +81,9 @@ public:
       : Step(std::move(bundle)), options(options) {}
 
   ~CudaStep() override {
-    if (!device)
+    if (!gpu)
       return;
-    device->use().IgnoreError();
+    gpu->use().IgnoreError();
     if (stream)
       api->streamSynchronize(stream);
     for (auto &[count, rows] : rowSets) {
@@ -109,10 +110,10 @@ public:
     absl::StatusOr<std::shared_ptr<GpuDevice>> opened =
         GpuDevice::open(message().targets(0).arch());
     QWEN35_RETURN_IF_ERROR(opened.status());
-    device = *std::move(opened);
-    api = &device->driver();
+    gpu = *std::move(opened);
+    api = &gpu->driver();
     uint64_t total = 0;
-    QWEN35_RETURN_IF_ERROR(device->memory(freeAtStart, total));
+    QWEN35_RETURN_IF_ERROR(gpu->memory(freeAtStart, total));
     QWEN35_RETURN_IF_ERROR(api->check(
         api->streamCreate(&stream, kStreamNonBlocking), "cuStreamCreate"));
     QWEN35_RETURN_IF_ERROR(api->check(
@@ -130,12 +131,12 @@ public:
 
   std::string targetText() const override {
     return absl::StrCat("cuda ", message().targets(0).arch(), " on ",
-                        device->name(), eager() ? ", eager" : "");
+                        gpu->name(), eager() ? ", eager" : "");
   }
   bool hostMemory() const override { return false; }
 
   absl::Status run(absl::string_view name) override {
-    QWEN35_RETURN_IF_ERROR(device->use());
+    QWEN35_RETURN_IF_ERROR(gpu->use());
     const Program *program = find(name);
     if (!program)
       return absl::NotFoundError(absl::StrCat(
@@ -159,7 +160,7 @@ public:
   absl::Status runStep(int64_t count, FillRow fill) override {
     if (eager())
       return Step::runStep(count, fill);
-    QWEN35_RETURN_IF_ERROR(device->use());
+    QWEN35_RETURN_IF_ERROR(gpu->use());
     absl::StatusOr<Rows *> made = rowSet(count);
     QWEN35_RETURN_IF_ERROR(made.status());
     Rows &rows = **made;
@@ -187,12 +188,13 @@ public:
       QWEN35_RETURN_IF_ERROR(capture(rows, count));
     QWEN35_RETURN_IF_ERROR(
         api->check(api->graphLaunch(rows.exec, stream), "cuGraphLaunch"));
+    ++graphs.launches;
     QWEN35_RETURN_IF_ERROR(fetchOutputs());
     return synchronize("the captured step");
   }
 
   absl::Status fillBuffer(uint32_t index, uint8_t value) override {
-    QWEN35_RETURN_IF_ERROR(device->use());
+    QWEN35_RETURN_IF_ERROR(gpu->use());
     QWEN35_RETURN_IF_ERROR(api->check(
         api->memsetD8Async(address(index), value, bufferOf(index).bytes(),
                            stream),
@@ -205,9 +207,10 @@ public:
     for (const Memory &arena : arenas)
       result.mapped += arena.bytes();
     uint64_t free = 0, total = 0;
-    if (device->use().ok() && device->memory(free, total).ok() &&
-        free < freeAtStart)
-      result.device = freeAtStart - free;
+    if (gpu->use().ok() && gpu->memory(free, total).ok()) {
+      result.device = free < freeAtStart ? freeAtStart - free : 0;
+      result.deviceTotal = total;
+    }
     return result;
   }
 
@@ -230,7 +233,10 @@ public:
       time = OpTime{time.op};
   }
 
-  int64_t captures() const override { return captured; }
+  StepGraph graph() const override { return graphs; }
+  std::optional<StepDevice> device() const override {
+    return StepDevice{gpu->name(), gpu->peakFlops(), gpu->peakBandwidth()};
+  }
   std::vector<std::string> notes() const override { return loadNotes; }
 
 protected:
@@ -309,7 +315,7 @@ private:
     uint64_t total = 0, free = 0, all = 0;
     for (const bundle::Arena &arena : message().arenas())
       total += arena.bytes();
-    QWEN35_RETURN_IF_ERROR(device->memory(free, all));
+    QWEN35_RETURN_IF_ERROR(gpu->memory(free, all));
     uint64_t limit = options.maxBytes ? options.maxBytes : free;
     if (total > limit)
       return absl::ResourceExhaustedError(absl::StrCat(
@@ -321,7 +327,7 @@ private:
                         }),
           "), but ",
           options.maxBytes ? "the limit is "
-                           : absl::StrCat(device->name(), " has "),
+                           : absl::StrCat(gpu->name(), " has "),
           formatBytes(limit), options.maxBytes ? "" : " free"));
     for (const bundle::Arena &arena : message().arenas()) {
       Memory memory;
@@ -371,11 +377,11 @@ private:
     kernel.threads = source.threads();
     kernel.sharedBytes = static_cast<unsigned>(source.shared_bytes());
     kernel.cluster = std::max(1u, source.cluster());
-    if (source.shared_bytes() > device->sharedOptin())
+    if (source.shared_bytes() > gpu->sharedOptin())
       return absl::FailedPreconditionError(absl::StrCat(
           "kernel ", source.symbol(), " needs ", source.shared_bytes(),
-          " bytes of shared memory, ", device->name(), " gives a block ",
-          device->sharedOptin()));
+          " bytes of shared memory, ", gpu->name(), " gives a block ",
+          gpu->sharedOptin()));
     if (kernel.sharedBytes > 0)
       QWEN35_RETURN_IF_ERROR(
           setAttribute(source, kernel, kFunctionMaxDynamicShared,
@@ -550,7 +556,7 @@ private:
   }
 
   absl::Status transferReady() {
-    QWEN35_RETURN_IF_ERROR(device->use());
+    QWEN35_RETURN_IF_ERROR(gpu->use());
     return transfer.bytes() != 0
                ? absl::OkStatus()
                : transfer.allocateHost(*api, kTransfer, "copies");
@@ -577,6 +583,9 @@ private:
 
   /// Records the whole step of `count` microbatches as one graph.
   absl::Status capture(Rows &rows, int64_t count) {
+    std::chrono::steady_clock::time_point start =
+        std::chrono::steady_clock::now();
+    products = 0;
     QWEN35_RETURN_IF_ERROR(
         api->check(api->streamBeginCapture(stream, kCaptureThreadLocal),
                    "cuStreamBeginCapture_v2"));
@@ -585,19 +594,47 @@ private:
     Result ended = api->streamEndCapture(stream, &graph);
     if (recorded.ok())
       recorded = api->check(ended, "cuStreamEndCapture");
-    size_t nodes = 0;
+    StepGraph made;
     if (recorded.ok())
-      recorded = api->check(api->graphGetNodes(graph, nullptr, &nodes),
-                            "cuGraphGetNodes");
+      recorded = countNodes(graph, made);
     if (recorded.ok())
       recorded = api->check(
           api->graphInstantiate(&rows.exec, graph, 0),
-          absl::StrCat("cuGraphInstantiateWithFlags of ", nodes, " nodes"));
+          absl::StrCat("cuGraphInstantiateWithFlags of ", made.nodes,
+                       " nodes"));
     if (graph)
       api->graphDestroy(graph);
     QWEN35_RETURN_IF_ERROR(recorded);
-    ++captured;
-    return api->check(api->graphUpload(rows.exec, stream), "cuGraphUpload");
+    QWEN35_RETURN_IF_ERROR(
+        api->check(api->graphUpload(rows.exec, stream), "cuGraphUpload"));
+    made.captures = graphs.captures + 1;
+    made.launches = graphs.launches;
+    made.products = products;
+    made.seconds = std::chrono::duration<double>(
+                       std::chrono::steady_clock::now() - start)
+                       .count();
+    graphs = made;
+    return absl::OkStatus();
+  }
+
+  absl::Status countNodes(Graph graph, StepGraph &made) {
+    size_t count = 0;
+    QWEN35_RETURN_IF_ERROR(api->check(
+        api->graphGetNodes(graph, nullptr, &count), "cuGraphGetNodes"));
+    std::vector<GraphNode> nodes(count);
+    if (count != 0)
+      QWEN35_RETURN_IF_ERROR(api->check(
+          api->graphGetNodes(graph, nodes.data(), &count), "cuGraphGetNodes"));
+    made.nodes = static_cast<int64_t>(count);
+    for (GraphNode node : nodes) {
+      int type = -1;
+      QWEN35_RETURN_IF_ERROR(api->check(api->graphNodeGetType(node, &type),
+                                        "cuGraphNodeGetType"));
+      made.kernels += type == kNodeKernel;
+      made.memsets += type == kNodeMemset;
+      made.copies += type == kNodeMemcpy;
+    }
+    return absl::OkStatus();
   }
 
   absl::Status record(const Rows &rows, int64_t count) {
@@ -666,6 +703,7 @@ private:
                                            operation.bytes, stream),
                         "cuMemsetD8Async of the plan");
     case Operation::Kind::Gemm: {
+      ++products;
       const bundle::Gemm &gemm = kernel->gemm->gemm();
       BlasStatus status = kernel->gemm->run(
           operand(operation, gemm.a()), operand(operation, gemm.b()),
@@ -731,7 +769,7 @@ private:
   }
 
   StepOptions options;
-  std::shared_ptr<GpuDevice> device; // outlives everything below
+  std::shared_ptr<GpuDevice> gpu; // outlives everything below
   const Driver *api = nullptr;
   const BlasLt *blas = nullptr;
   BlasHandle handle = nullptr;
@@ -748,7 +786,8 @@ private:
   std::vector<OpTime> times;
   std::vector<Event> events;
   std::vector<std::string> loadNotes;
-  int64_t captured = 0;
+  StepGraph graphs;
+  int64_t products = 0; // given to the library since the last capture began
   uint64_t steps = 0;
 };
 

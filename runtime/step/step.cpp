@@ -103,6 +103,19 @@ bool Step::clearsSums(int64_t rows) const {
   return !hasProgram(rows == 1 ? "only" : "first");
 }
 
+int64_t Step::launchesPerStep(int64_t rows) const {
+  auto launches = [&](absl::string_view name) -> int64_t {
+    for (const bundle::Program &program : message().programs())
+      if (program.name() == name)
+        return program.entries_size();
+    return 0;
+  };
+  int64_t count = clearsSums(rows) ? launches("begin") : 0;
+  for (int64_t row = 0; row < rows; ++row)
+    count += launches(programOf(row, rows));
+  return count;
+}
+
 absl::StatusOr<uint32_t> Step::findBuffer(absl::string_view name) const {
   auto it = buffers.find(std::string(name));
   if (it == buffers.end())

@@ -19,6 +19,8 @@
 namespace qwen35 {
 namespace {
 
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+
 /// The layer that a launch's tag names, layers.3.linear_attn/..., or -1.
 int64_t layerOf(absl::string_view tag) {
   size_t at = tag.find("layers.");
@@ -113,6 +115,22 @@ std::string describeRun(const RunSetup &setup, int threads, const Step *step) {
                                       formatBytes(arena.bytes()));
                     }),
       ")\n");
+  if (std::optional<StepDevice> device =
+          step ? step->device() : std::nullopt) {
+    if (device->peakFlops > 0)
+      absl::StrAppend(
+          &text, "mfu     tokens/s x ",
+          shortNumber(message.model().flops_per_token() * 1e-9, 4),
+          " GFLOP of a token / ",
+          absl::StrFormat("%.1f", device->peakFlops * 1e-12),
+          " TFLOP/s, the dense bf16 peak of ", device->name,
+          "; a token's count is of forward and backward, recomputation left "
+          "out, attention over documents of ",
+          groupDigits(message.io().tokens()), " tokens\n");
+    else
+      absl::StrAppend(&text, "mfu     not known: no dense bf16 peak of ",
+                      device->name, " is on record\n");
+  }
   absl::StrAppend(&text, "step    ", groupDigits(recipe.train.rows),
                   recipe.train.rows == 1 ? " row of " : " rows of ",
                   groupDigits(message.io().tokens()), " tokens = ",
@@ -192,8 +210,69 @@ std::string describeProfile(const std::vector<OpTime> &times, int64_t steps) {
   return text;
 }
 
+std::string describeLaunches(int64_t launches, const StepGraph &graph) {
+  if (graph.captures == 0)
+    return absl::StrCat("launch  ", groupDigits(launches),
+                        " per step, one by one\n");
+  return absl::StrCat(
+      "graph   ", groupDigits(graph.nodes), " nodes for ",
+      groupDigits(launches), " launches of the plan (kernels ",
+      groupDigits(graph.kernels), ", of them for ",
+      groupDigits(graph.products), " products of cuBLASLt; memsets ",
+      graph.memsets, ", copies ", graph.copies, "), captured in ",
+      absl::StrFormat("%.3f", graph.seconds), " s\n");
+}
+
+std::string describeMemory(const StepMemory &memory) {
+  double planned = static_cast<double>(memory.planned);
+  double actual = static_cast<double>(memory.device);
+  return absl::StrFormat(
+      "memory  planned %.2f GiB, actual %.2f GiB (%.1f%% apart) of %.1f GiB\n",
+      planned / kGiB, actual / kGiB,
+      planned > 0 ? 100 * (actual - planned) / planned : 0.0,
+      static_cast<double>(memory.deviceTotal) / kGiB);
+}
+
+/// What is known of a GPU and its graph, for records.
+static nlohmann::json deviceJson(const Step &step) {
+  std::optional<StepDevice> device = step.device();
+  if (!device)
+    return nullptr;
+  auto known = [](double value) {
+    return value > 0 ? nlohmann::json(value) : nlohmann::json(nullptr);
+  };
+  return {{"name", device->name},
+          {"peak_flops", known(device->peakFlops)},
+          {"peak_bandwidth", known(device->peakBandwidth)}};
+}
+
+std::string summaryRecord(const Step &step, int64_t before, int64_t last,
+                          double seconds, int64_t rows) {
+  nlohmann::json record = {{"first_step", before + 1},
+                           {"last_step", last},
+                           {"seconds", seconds},
+                           {"device", deviceJson(step)}};
+  if (step.device()) {
+    StepMemory memory = step.memory();
+    StepGraph graph = step.graph();
+    record["device_mem_planned_bytes"] = memory.planned;
+    record["device_mem_actual_bytes"] = memory.device;
+    record["device_mem_total_bytes"] = memory.deviceTotal;
+    record["launches"] = step.launchesPerStep(rows);
+    record["graph"] = {{"nodes", graph.nodes},
+                       {"kernels", graph.kernels},
+                       {"products", graph.products},
+                       {"memsets", graph.memsets},
+                       {"copies", graph.copies},
+                       {"captures", graph.captures},
+                       {"launches", graph.launches},
+                       {"capture_seconds", graph.seconds}};
+  }
+  return jsonText(record) + "\n";
+}
+
 std::string runRecord(const RunSetup &setup, const RunOptions &options,
-                      int threads, int64_t resumedStep) {
+                      int threads, int64_t resumedStep, const Step *step) {
   const bundle::Bundle &message = setup.bundle->message();
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
@@ -215,7 +294,8 @@ std::string runRecord(const RunSetup &setup, const RunOptions &options,
        {{"kind", message.targets(0).kind()},
         {"cpu", message.targets(0).cpu()},
         {"arch", message.targets(0).arch()},
-        {"threads", threads}}},
+        {"threads", threads},
+        {"device", step ? deviceJson(*step) : nlohmann::json(nullptr)}}},
       {"host", host},
       {"layers", std::move(layers)},
       {"data", options.data},

@@ -30,9 +30,20 @@ std::string describePlan(const RunSetup &setup);
 /// Time per class of op, longest first, with calls and share.
 std::string describeProfile(const std::vector<OpTime> &times, int64_t steps);
 
+/// Launches of a step and the graph that they became: one line.
+std::string describeLaunches(int64_t launches, const StepGraph &graph);
+
+/// What the plan holds of the device and what was taken from it: one line.
+std::string describeMemory(const StepMemory &memory);
+
 /// run.json: the same for machines, one object.
 std::string runRecord(const RunSetup &setup, const RunOptions &options,
-                      int threads, int64_t resumedStep);
+                      int threads, int64_t resumedStep, const Step *step);
+
+/// summary.json: what a run did from step `before` to step `last`, in `seconds`
+/// of the loop, saves included.
+std::string summaryRecord(const Step &step, int64_t before, int64_t last,
+                          double seconds, int64_t rows);
 
 } // namespace qwen35
 

@@ -1,5 +1,6 @@
 #include "runtime/train/run.h"
 
+#include <chrono>
 #include <memory>
 #include <utility>
 
@@ -89,7 +90,17 @@ absl::Status Run::execute() {
   if (state.step < setup.steps) {
     int64_t before = state.step;
     step->raw().resetProfile();
+    auto start = std::chrono::steady_clock::now();
     QWEN35_RETURN_IF_ERROR(train(*store));
+    double seconds = std::chrono::duration<double>(
+                         std::chrono::steady_clock::now() - start)
+                         .count();
+    if (step->raw().device())
+      say("%s", describeMemory(step->raw().memory()));
+    QWEN35_RETURN_IF_ERROR(
+        writeFile(joinPath(options.out, "summary.json"),
+                  summaryRecord(step->raw(), before, state.step, seconds,
+                                setup.recipe.train.rows)));
     if (options.profile)
       say("%s",
           describeProfile(step->raw().profile(), state.step - before));
@@ -222,7 +233,7 @@ absl::Status Run::writeRecords() {
       writeFile(joinPath(options.out, "recipe.toml"), state.recipe));
   return writeFile(joinPath(options.out, "run.json"),
                    runRecord(setup, options, step->raw().threads(),
-                             state.step));
+                             state.step, &step->raw()));
 }
 
 absl::Status Run::train(const CheckpointStore &store) {

@@ -46,8 +46,8 @@ struct RunOptions {
 /// Runs a bundle as the options say and reports on `out`, step by step.
 ///
 /// A run folder holds recipe.toml (resolved), run.json (bundle, machine, which
-/// kernels every kind of layer runs on), metrics.jsonl, tensorboard/,
-/// checkpoints/ and lock. A signal (SIGTERM, SIGINT) ends a run in order: the
+/// kernels every kind of layer runs on), metrics.jsonl, summary.json (of a run
+/// that ended), tensorboard/, checkpoints/ and lock. A signal (SIGTERM, SIGINT) ends a run in order: the
 /// step under way is finished, a checkpoint is saved, the result is ok.
 ///
 /// Errors  One sentence each. What is wrong with options, files or folders is

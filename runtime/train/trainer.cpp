@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "runtime/bundle/format_bytes.h"
 #include "runtime/bundle/status_macros.h"
+#include "runtime/train/describe.h"
 #include "runtime/train/stop_signal.h"
 
 namespace qwen35 {
@@ -23,7 +24,7 @@ double secondsSince(Clock::time_point start) {
 
 Trainer::Trainer(const TrainerParts &parts, int64_t lastStep, int maxSkipped)
     : parts(parts), lastStep(lastStep), maxSkipped(maxSkipped),
-      printer(parts.out) {}
+      printer(parts.out), device(parts.step.raw().device()) {}
 
 absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
   state = std::move(start);
@@ -105,6 +106,8 @@ absl::Status Trainer::trainOne() {
                    static_cast<double>(batch.realTokens) / record.stepSeconds;
   record.memoryBytes = residentBytes();
   record.memoryTotalBytes = machineBytes();
+  if (device)
+    measureDevice(record);
 
   ++state.step;
   state.realTokens += batch.realTokens;
@@ -115,8 +118,34 @@ absl::Status Trainer::trainOne() {
   return absl::OkStatus();
 }
 
+void Trainer::measureDevice(StepRecord &record) {
+  const Step &step = parts.step.raw();
+  StepGraph graph = step.graph();
+  // Nothing is allocated between captures.
+  if (graph.captures != measuredCaptures)
+    memory = step.memory();
+  measuredCaptures = graph.captures;
+  record.onDevice = true;
+  record.peakFlops = device->peakFlops * record.ranks;
+  record.devicePlannedBytes = static_cast<int64_t>(memory.planned);
+  record.deviceActualBytes = static_cast<int64_t>(memory.device);
+  record.deviceTotalBytes = static_cast<int64_t>(memory.deviceTotal);
+  record.launches =
+      step.launchesPerStep(static_cast<int64_t>(batch.rows.size()));
+  record.graphNodes = graph.nodes;
+  record.graphCaptures = graph.captures;
+  record.graphLaunches = graph.launches;
+}
+
 void Trainer::report(StepRecord &record) {
+  bool first = !printer.started();
   printer.print(record);
+  if (first && record.onDevice) {
+    absl::FPrintF(parts.out, "%s",
+                  describeLaunches(record.launches,
+                                   parts.step.raw().graph()));
+    std::fflush(parts.out);
+  }
   if (!record.committed) {
     absl::FPrintF(parts.out,
                   "warning: step %d changed nothing, its gradient norm is not "

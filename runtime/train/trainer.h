@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -57,6 +58,7 @@ public:
 private:
   absl::Status trainOne();
   void report(StepRecord &record);
+  void measureDevice(StepRecord &record);
   absl::Status save();
   /// Says once what went wrong with a record; the run does not depend on it.
   void complain(const absl::Status &status);
@@ -69,6 +71,9 @@ private:
   Batch batch;
   StepPrinter printer;
   EtaClock clock;
+  std::optional<StepDevice> device; // a GPU
+  StepMemory memory;                // as it was after the newest capture
+  int64_t measuredCaptures = -1;
   int64_t savedStep = -1; // the newest checkpoint of this run
   int skippedInRow = 0;
   std::string lastComplaint;

@@ -59,6 +59,35 @@ TEST(StepRecordTest, LineShowsWhatAppliesAndOnlyThat) {
   EXPECT_NE(line.find("| mem 1.50 GiB |"), std::string::npos) << line;
 }
 
+TEST(StepRecordTest, ShowsTheMemoryOfTheDeviceOnAGpu) {
+  StepRecord record = sample();
+  record.memoryBytes = 3 << 29;
+  record.onDevice = true;
+  record.devicePlannedBytes = int64_t{30} << 30;
+  record.deviceActualBytes = int64_t{61} << 29;
+  record.deviceTotalBytes = int64_t{140} << 30;
+  record.launches = 800;
+  record.graphNodes = 812;
+  record.graphCaptures = 1;
+  record.graphLaunches = 120;
+  record.flops = 4e14;
+  std::string line = formatStepLine(record);
+  EXPECT_NE(line.find(" | mem 30.50/140.0 GiB (22%, planned 30.00) | "),
+            std::string::npos)
+      << line;
+  EXPECT_EQ(line.find("mfu"), std::string::npos) << line;
+  auto object = nlohmann::json::parse(formatStepJson(record, 0));
+  EXPECT_TRUE(object.at("mfu").is_null()); // of a device with no known peak
+  EXPECT_EQ(object["memory_bytes"], 3 << 29);
+  EXPECT_EQ(object["device_mem_planned_bytes"], int64_t{30} << 30);
+  EXPECT_EQ(object["device_mem_actual_bytes"], int64_t{61} << 29);
+  EXPECT_EQ(object["device_mem_total_bytes"], int64_t{140} << 30);
+  EXPECT_EQ(object["launches"], 800);
+  EXPECT_EQ(object["graph_nodes"], 812);
+  EXPECT_EQ(object["graph_captures"], 1);
+  EXPECT_EQ(object["graph_launches"], 120);
+}
+
 TEST(StepRecordTest, LineSurvivesWhatIsNotANumber) {
   StepRecord record = sample();
   record.loss = std::nan("");

@@ -133,6 +133,38 @@ TEST_F(CudaStepTest, CapturesOncePerNumberOfRows) {
   }
 }
 
+TEST_F(CudaStepTest, CountsLaunchesNodesAndBytes) {
+  Tiny tiny = makeTiny({.target = "cuda"});
+  fillState(*tiny.step);
+  EXPECT_EQ(tiny.step->graph().nodes, 0);
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(train(*tiny.step, 2, i).ok());
+  StepGraph graph = tiny.step->graph();
+  EXPECT_EQ(graph.captures, 1);
+  EXPECT_EQ(graph.launches, 3);
+  EXPECT_EQ(tiny.step->launchesPerStep(2), 2 + 3 + 6);
+  EXPECT_EQ(graph.nodes, graph.kernels + graph.memsets + graph.copies);
+  EXPECT_EQ(graph.kernels + graph.memsets, 2 + 3 + 6);
+  EXPECT_GE(graph.copies, 2); // inputs of two microbatches
+  EXPECT_GT(graph.seconds, 0);
+  StepMemory memory = tiny.step->memory();
+  EXPECT_GE(memory.device, memory.planned);
+  EXPECT_LT(memory.device, memory.planned + (1 << 20));
+  EXPECT_EQ(memory.deviceTotal, uint64_t{8} << 30);
+}
+
+TEST(DevicePeaksTest, AreThoseOfTheDataSheets) {
+  using cuda::GpuDevice;
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA H200").flops, 989.4e12);
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA H200").bandwidth, 4.8e12);
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA H100 80GB HBM3").flops, 989.4e12);
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA H100 PCIe").flops, 756e12);
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA A100-SXM4-80GB").flops, 312e12);
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA B200").flops, 2250e12);
+  EXPECT_EQ(GpuDevice::peaksOf("NVIDIA H200 MIG 1g.18gb").flops, 0);
+  EXPECT_EQ(GpuDevice::peaksOf("emulated").flops, 0);
+}
+
 TEST_F(CudaStepTest, ReadsAndWritesWithinBuffers) {
   Tiny tiny = makeTiny({.target = "cuda"});
   Step &step = *tiny.step;

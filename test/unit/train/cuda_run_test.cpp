@@ -1,6 +1,7 @@
 // Runs on the GPU plan of the tiny bundle, on the driver of
 // test/support/fake_cuda: the same bits as on the CPU, whoever wrote the
 // checkpoint.
+#include "runtime/checkpoint/json.h"
 #include "test/unit/train/train_test_util.h"
 
 #include <cstdlib>
@@ -11,6 +12,7 @@ namespace {
 class CudaRunTest : public ::testing::Test {
 protected:
   void SetUp() override {
+    ::setenv("QWEN35_FAKE_CUDA", "name=emulated H200", 1);
     ::setenv("QWEN35_LIBCUDA", QWEN35_FAKE_CUDA_LIBRARY, 1);
     ::setenv("QWEN35_LIBCUBLASLT", QWEN35_FAKE_CUDA_LIBRARY, 1);
     ASSERT_TRUE(writeFile(tiny.folder.in("tiny.q35"),
@@ -32,12 +34,12 @@ TEST_F(CudaRunTest, TrainsToTheSameBitsAsTheCpu) {
   ASSERT_OK(tiny.run(options("cpu", 6, "cpu")));
   expectContains(tiny.output, "target  cpu x86-64, 1 thread");
   ASSERT_OK(tiny.run(options("cuda", 6, "cuda")));
-  expectContains(tiny.output, "target  cuda emulated on emulated\n");
+  expectContains(tiny.output, "target  cuda emulated on emulated H200\n");
   EXPECT_EQ(tiny.state("cpu", 6), tiny.state("cuda", 6));
   RunOptions eager = options("cuda", 6, "eager");
   eager.eager = true;
   ASSERT_OK(tiny.run(eager));
-  expectContains(tiny.output, "target  cuda emulated on emulated, eager\n");
+  expectContains(tiny.output, "target  cuda emulated on emulated H200, eager\n");
   EXPECT_EQ(tiny.state("cpu", 6), tiny.state("eager", 6));
 }
 
@@ -64,6 +66,41 @@ TEST_F(CudaRunTest, ExportsWhatTheCpuExports) {
   }
   EXPECT_EQ(readAll(tiny.folder.in("hf-cpu/model.safetensors")),
             readAll(tiny.folder.in("hf-cuda/model.safetensors")));
+}
+
+/// What a run says about the device, in its lines and in its records.
+TEST_F(CudaRunTest, TellsSpeedMemoryAndLaunches) {
+  ASSERT_OK(tiny.run(options("cuda", 3, "gpu")));
+  expectContains(tiny.output,
+                 "mfu     tokens/s x 4e-9 GFLOP of a token / 989.4 TFLOP/s, "
+                 "the dense bf16 peak of emulated H200; ");
+  EXPECT_EQ(countLines(tiny.output, " | mfu "), 3);
+  EXPECT_EQ(countLines(tiny.output, "/8.0 GiB (0%, planned 0.00) | "), 3);
+  EXPECT_EQ(countLines(tiny.output, " nodes for 14 launches of the plan "), 1);
+  EXPECT_EQ(
+      countLines(tiny.output, "memory  planned 0.00 GiB, actual 0.00 GiB ("),
+      1);
+  std::string metrics = readAll(tiny.folder.in("gpu/metrics.jsonl"));
+  EXPECT_EQ(countLines(metrics, "\"mfu\":"), 3);
+  EXPECT_EQ(countLines(metrics, "\"mfu\":null"), 0);
+  EXPECT_EQ(countLines(metrics, "\"device_mem_planned_bytes\":"), 3);
+  EXPECT_EQ(countLines(metrics, "\"launches\":14,"), 3);
+  EXPECT_EQ(countLines(metrics, "\"graph_launches\":3"), 1);
+  auto summary =
+      parseJson(readAll(tiny.folder.in("gpu/summary.json")), "summary.json");
+  ASSERT_OK(summary);
+  EXPECT_EQ((*summary)["last_step"], 3);
+  EXPECT_EQ((*summary)["device"]["peak_flops"], 989.4e12);
+  EXPECT_EQ((*summary)["launches"], 14);
+  EXPECT_EQ((*summary)["graph"]["captures"], 1);
+  EXPECT_GE((*summary)["device_mem_actual_bytes"],
+            (*summary)["device_mem_planned_bytes"]);
+  // On the CPU nothing of that.
+  ASSERT_OK(tiny.run(options("cpu", 3, "cpu")));
+  EXPECT_EQ(countLines(tiny.output, "mfu"), 0);
+  metrics = readAll(tiny.folder.in("cpu/metrics.jsonl"));
+  EXPECT_EQ(countLines(metrics, "mfu"), 0);
+  EXPECT_EQ(countLines(metrics, "device_mem"), 0);
 }
 
 } // namespace
