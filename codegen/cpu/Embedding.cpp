@@ -48,15 +48,17 @@ public:
   }
 };
 
-/// dtable[i] = sum of dy[t] over ids[t] = i, t ascending. A task owns a range
-/// of rows and looks through all ids, so no two tasks add to one row.
+/// dtable[i] = sum of dy[t] over ids[t] = i, t ascending; with {accumulate =
+/// true} added to a third operand. A task owns a range of rows and looks through
+/// all ids, so no two tasks add to one row.
 class EmbedBwd : public KernelFamily {
 public:
   StringRef op() const override { return "embed_bwd"; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 2, 1, emitError)) ||
+    bool accumulates = spec.flag("accumulate");
+    if (failed(requireCounts(spec, accumulates ? 3 : 2, 1, emitError)) ||
         failed(requireAttrs(spec, {"vocab"}, emitError)))
       return failure();
     MLIRContext *context = spec.inputs[0].getContext();
@@ -67,20 +69,28 @@ public:
                            IntegerType::get(context, 32), emitError)) ||
         failed(requireType(spec, spec.outputs[0], "dtable",
                            {spec.integer("vocab"), dy.getDimSize(1)}, f32,
-                           emitError)))
+                           emitError)) ||
+        (accumulates && failed(requireSameShape(spec, spec.outputs[0], "dtable",
+                                                spec.inputs[2], "acc",
+                                                emitError))))
       return failure();
     KernelPlan plan;
     plan.grids = {tasks(spec.outputs[0])};
+    if (accumulates)
+      plan.mayAlias = {{0, 2}};
     return plan;
   }
 
   void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
     View dy = k.input(0), ids = k.input(1), dtable = k.output(0);
+    View acc = spec.flag("accumulate") ? k.input(2) : View();
     int64_t columns = dy.size(1);
     auto [lo, hi] = k.taskRange(dtable.size(0), tasks(dtable.type()));
     k.forLoop(lo, hi, 1, [&](Val row) {
-      View to = dtable.row(row);
-      k.forLanes(columns, [&](Lanes l) { to.store(k.f32(0.0), {l.i}, l); });
+      View to = dtable.row(row), from = acc.get() ? acc.row(row) : View();
+      k.forLanes(columns, [&](Lanes l) {
+        to.store(from.get() ? from.load({l.i}, l) : k.f32(0.0), {l.i}, l);
+      });
     });
     Val first = lo, last = hi;
     k.forLoop(0, dy.size(0), 1, [&](Val t) {

@@ -1,7 +1,8 @@
 // lm_loss and lm_loss_grad: linear head and cross entropy without logits of all
 // tokens. Both work on blocks of 64 tokens; the gradient keeps the logits of one
 // chunk of blocks in its workspace, turns them into their gradient in place and
-// multiplies that into dh and dweight before the next chunk overwrites it.
+// multiplies that into dh and dweight before the next chunk overwrites it. With
+// {accumulate = true} dweight is added to a fifth operand.
 
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/Gemm.h"
@@ -151,15 +152,21 @@ public:
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 4, 3, emitError)) ||
+    bool accumulates = spec.flag("accumulate");
+    if (failed(requireCounts(spec, accumulates ? 5 : 4, 3, emitError)) ||
         failed(checkLoss(spec, emitError)) ||
         failed(requireSameShape(spec, spec.outputs[1], "dh", spec.inputs[0],
                                 "h", emitError)) ||
         failed(requireSameShape(spec, spec.outputs[2], "dweight",
-                                spec.inputs[1], "weight", emitError)))
+                                spec.inputs[1], "weight", emitError)) ||
+        (accumulates && failed(requireSameShape(spec, spec.outputs[2],
+                                                "dweight", spec.inputs[4],
+                                                "acc", emitError))))
       return failure();
     Sizes size = sizes(spec);
     KernelPlan plan;
+    if (accumulates)
+      plan.mayAlias = {{2, 4}};
     for (int64_t chunk = 0; chunk < size.chunks; ++chunk) {
       plan.grids.push_back(
           llvm::divideCeil(size.chunkTokens(chunk), kBlock));
@@ -182,7 +189,8 @@ public:
     if (stage % 2 == 0)
       emitGradientOfLogits(k, size, chunk, logits, partials);
     else
-      emitProducts(k, size, chunk, logits);
+      emitProducts(k, size, chunk, logits,
+                   spec.flag("accumulate") ? k.input(4) : View());
   }
 
 private:
@@ -276,9 +284,10 @@ private:
     return cast(largest + log(sum) - target, k.f64());
   }
 
-  /// dh = dlogits weight and dweight (+)= dlogits^T h: tiles of both.
+  /// dh = dlogits weight and dweight (+)= dlogits^T h: tiles of both. The first
+  /// chunk adds to `acc`, where there is one.
   static void emitProducts(KernelBuilder &k, const Sizes &size, int64_t chunk,
-                           View logits) {
+                           View logits, View acc) {
     View h = k.input(0), w = k.input(1), dh = k.output(1), dw = k.output(2);
     int64_t rows = size.chunkTokens(chunk), first = chunk * size.chunk;
     auto tile = [&](Val number, int64_t M, int64_t rowStep) {
@@ -309,7 +318,9 @@ private:
         [&] {
           matmulRange(k, MatrixOperand{logits, true},
                       MatrixOperand{h.tile({first, 0}, {rows, size.D})}, dw,
-                      chunk == 0 ? Start::Zero : Start::Add, View(),
+                      chunk > 0 ? Start::Add
+                                : acc.get() ? Start::Addend : Start::Zero,
+                      chunk == 0 ? acc : View(),
                       tile(k.task() - double(dhTiles), size.V, kVocabulary));
         });
   }

@@ -2,7 +2,8 @@
 // choice) are sorted by expert into blocks of 64 rows that belong to one expert
 // each; a task takes a block through gather, products and activation. Row counts
 // are only known at run time, so there are as many blocks as could be needed and
-// unused ones end at once. Empty rows of a block are zeros.
+// unused ones end at once. Empty rows of a block are zeros. With {accumulate =
+// true} the gradients of the parameters are added to two more operands.
 
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/Gemm.h"
@@ -276,7 +277,8 @@ public:
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 6, 4, emitError)) ||
+    bool accumulates = spec.flag("accumulate");
+    if (failed(requireCounts(spec, accumulates ? 8 : 6, 4, emitError)) ||
         failed(Shape::check(spec, 1, emitError)) ||
         failed(requireSameShape(spec, spec.inputs[1], "x", spec.inputs[0],
                                 "dy", emitError)) ||
@@ -287,10 +289,17 @@ public:
         failed(requireSameShape(spec, spec.inputs[4], "w_gate_up",
                                 spec.outputs[2], "dw_gate_up", emitError)) ||
         failed(requireSameShape(spec, spec.inputs[5], "w_down",
-                                spec.outputs[3], "dw_down", emitError)))
+                                spec.outputs[3], "dw_down", emitError)) ||
+        (accumulates &&
+         (failed(requireSameShape(spec, spec.outputs[2], "dw_gate_up",
+                                  spec.inputs[6], "its sum", emitError)) ||
+          failed(requireSameShape(spec, spec.outputs[3], "dw_down",
+                                  spec.inputs[7], "its sum", emitError)))))
       return failure();
     Shape s(spec, 1, true);
     KernelPlan plan;
+    if (accumulates)
+      plan.mayAlias = {{2, 6}, {3, 7}};
     plan.grids = {1, s.blocks,
                   combineTasks(s) + s.E * (tiles(2 * s.I, s.D) +
                                            tiles(s.D, s.I))};
@@ -306,6 +315,9 @@ public:
       return emitPlan(k, s, b, k.input(3));
     if (stage == 1)
       return emitBlock(k, s, b);
+    bool accumulates = spec.flag("accumulate");
+    View accGateUp = accumulates ? k.input(6) : View();
+    View accDown = accumulates ? k.input(7) : View();
     double combines = double(combineTasks(s));
     k.ifThenElse(
         k.task() < combines,
@@ -319,9 +331,12 @@ public:
           double first = double(s.E * tiles(2 * s.I, s.D));
           k.ifThenElse(
               task < first,
-              [&] { emitWeights(k, b, task, b.gateUp, b.x, k.output(2)); },
               [&] {
-                emitWeights(k, b, task - first, b.dy, b.h, k.output(3));
+                emitWeights(k, b, task, b.gateUp, b.x, accGateUp, k.output(2));
+              },
+              [&] {
+                emitWeights(k, b, task - first, b.dy, b.h, accDown,
+                            k.output(3));
               });
         });
   }
@@ -371,9 +386,9 @@ private:
   }
 
   /// One tile of the gradient of an expert's weight: left^T right summed over
-  /// its blocks in order; zeros where it has none.
+  /// its blocks in order; zeros where it has none, or what `acc` has there.
   static void emitWeights(KernelBuilder &k, const Buffers &b, Val task,
-                          View left, View right, View out) {
+                          View left, View right, View acc, View out) {
     int64_t M = left.size(1), N = right.size(1);
     int64_t columnTiles = llvm::divideCeil(N, kTileColumns);
     Val expert = task / double(tiles(M, N)), tile = task % double(tiles(M, N));
@@ -389,12 +404,13 @@ private:
       range.firstColumn = 0;
       range.columnCount = N;
     }
-    View c = out.at({expert});
+    View c = out.at({expert}), before = acc.get() ? acc.at({expert}) : View();
     k.forLoop(range.firstRow, k.toIndex(range.firstRow) + k.toIndex(range.rowCount), 1, [&](Val r) {
-      View line = c.row(r);
+      View line = c.row(r), from = before.get() ? before.row(r) : View();
       k.forLanes(range.columnCount, [&](Lanes l) {
-        line.store(k.zero(k.f32(), l.width),
-                   {k.toIndex(range.firstColumn) + l.i}, l);
+        Val at = k.toIndex(range.firstColumn) + l.i;
+        line.store(from.get() ? from.load({at}, l) : k.zero(k.f32(), l.width),
+                   {at}, l);
       });
     });
     Val first = cast(b.blockStart.load({expert}), k.index());

@@ -1,4 +1,6 @@
-// moe_experts and moe_experts_bwd; see q35/moe.cuh and q35/moe_hopper.cuh.
+// moe_experts and moe_experts_bwd; see q35/moe.cuh and q35/moe_hopper.cuh. With
+// {accumulate = true} the gradients of the parameters are added to two more
+// operands, which are laid out as they are.
 //
 // Vectors of 16 bytes are used where columns and strides fill them; views are
 // expected to start at multiples of 8 elements then.
@@ -145,6 +147,7 @@ public:
       constant("dGateUpExpert", dGateUp[0]);
       constant("dGateUpStride", dGateUp[1]);
       constant("dDownExpert", dDown[0]).constant("dDownStride", dDown[1]);
+      constants.constant("accumulate", spec.flag("accumulate"));
       constants.constant("pairsGateUp", pairs(s.D, dGateUp));
       constants.constant("pairsDown", pairs(s.I, dDown));
     }
@@ -277,7 +280,8 @@ public:
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 6, 4, emitError)) ||
+    bool accumulates = spec.flag("accumulate");
+    if (failed(requireCounts(spec, accumulates ? 8 : 6, 4, emitError)) ||
         failed(checkOperands(spec, 1, emitError)) ||
         failed(requireSameShape(spec, spec.inputs[1], "x", spec.inputs[0],
                                 "dy", emitError)) ||
@@ -292,6 +296,10 @@ public:
         failed(requireType(spec, spec.outputs[3], "dw_down",
                            spec.inputs[5].getShape(), f32, emitError)))
       return failure();
+    for (unsigned i : {0, 1})
+      if (accumulates && spec.inputs[6 + i] != spec.outputs[2 + i])
+        return emitError() << "moe_experts_bwd: " << spec.inputs[6 + i]
+                           << " is to become " << spec.outputs[2 + i];
     Builder b(spec, target, 1, true);
     const Shape &s = b.shape();
     b.addPlan();
@@ -301,6 +309,8 @@ public:
     b.addGradient("moe_gate_up_gradient", 2 * s.I, s.D);
     b.addGradient("moe_down_gradient", s.D, s.I);
     b.addCombine();
+    if (accumulates)
+      b.plan.mayAlias = {{2, 6}, {3, 7}};
     return b.plan;
   }
 };

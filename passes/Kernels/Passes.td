@@ -26,12 +26,15 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
     with grids and workspace that the target chose; `reshape` and `slice` become `qkern.view` where strides can say them,
     else a copy and a view. `!qwen35.seq` arguments become the int32 table they are in memory.
 
-    State is overwritten where its new value is computed: `add(grad, x)` works in place, a weight gradient product
-    accumulates into the sum itself, and outputs take over operands that end there if the kernel allows it.
+    State is overwritten where its new value is computed: `add(grad, x)` works in place, a kernel of weight gradients
+    (products, embedding, head, experts) accumulates into the sum itself, and outputs take over operands that end there if
+    the kernel allows it. Terms of `x` are added one by one: no gradient of a tied embedding exists beside its sum.
 
     - **Stage.** S4 to S5.
     - **Leaves alone.** Order, and what is computed.
-    - **Numerics.** A product that accumulates in place adds its k-sum to the old value once, as the separate add did.
+    - **Numerics.** A product that accumulates in place adds its k-sum to the old value once, as the separate add did; the
+      head adds chunks of tokens to the old value, the embedding tokens, experts blocks of rows. Both gradients of a tied
+      embedding: `(grad + head) + embedding`.
   }];
   let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu, sm_90a ...">];
   let dependentDialects = ["::qwen35::qkern::QKernDialect"];

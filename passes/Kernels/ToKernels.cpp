@@ -83,8 +83,8 @@ public:
              function.getBody().front().without_terminator()))
       if (failed(lower(&op)))
         return failure();
-    overwriteState();
-    accumulateFanIn();
+    if (failed(overwriteState()) || failed(accumulateFanIn()))
+      return failure();
     shareStorage();
     return success();
   }
@@ -255,10 +255,161 @@ private:
     return call;
   }
 
+  /// The results that a family adds to what is there with {accumulate = true},
+  /// which then is one more operand per such result.
+  static ArrayRef<unsigned> sumsOf(StringRef kernel) {
+    static constexpr unsigned first[] = {0}, weight[] = {2}, experts[] = {2, 3};
+    if (kernel == "matmul" || kernel == "embed_bwd")
+      return first;
+    if (kernel == "lm_loss_grad")
+      return weight;
+    if (kernel == "moe_experts_bwd")
+      return experts;
+    return {};
+  }
+
+  /// The add that alone reads a value, or null.
+  static qkern::DispatchOp addOf(Value value) {
+    auto add = value.hasOneUse()
+                   ? dyn_cast<qkern::DispatchOp>(*value.user_begin())
+                   : nullptr;
+    return add && add.getKernel() == "add" ? add : nullptr;
+  }
+
+  static Value otherAddend(qkern::DispatchOp add, Value addend) {
+    return add.getInputs()[add.getInputs()[0] == addend ? 1 : 0];
+  }
+
+  /// The argument whose place the result of an add takes, by this add, or null.
+  Value overwrittenBy(qkern::DispatchOp add) {
+    for (OpOperand &use : add.getResult(0).getUses()) {
+      if (!isa<func::ReturnOp>(use.getOwner()))
+        continue;
+      auto alias = function.getResultAttrOfType<IntegerAttr>(
+          use.getOperandNumber(), kAliasAttr);
+      if (!alias)
+        continue;
+      Value argument = function.getArgument(alias.getInt());
+      if (llvm::is_contained(add.getInputs(), argument))
+        return argument;
+    }
+    return nullptr;
+  }
+
+  /// Whether a kernel can add all of its sums to what is there: an add alone
+  /// reads each, `value` among them, and the others go to arguments.
+  bool canAccumulate(Value value) {
+    auto call = value.getDefiningOp<qkern::DispatchOp>();
+    if (!call || call.getConfig().get("accumulate"))
+      return false;
+    ArrayRef<unsigned> sums = sumsOf(call.getKernel());
+    if (!llvm::is_contained(sums,
+                            cast<OpResult>(value).getResultNumber()))
+      return false;
+    return llvm::all_of(sums, [&](unsigned result) {
+      Value sum = call.getResult(result);
+      qkern::DispatchOp add = addOf(sum);
+      return add && (sum == value || overwrittenBy(add));
+    });
+  }
+
+  /// add(there, addend), and the adds of the other sums of the kernel that
+  /// makes the addend, as that kernel adding to what is there.
+  LogicalResult accumulate(Value addend) {
+    auto call = addend.getDefiningOp<qkern::DispatchOp>();
+    builder.setInsertionPoint(call);
+    NamedAttrList config(call.getConfig());
+    config.set("accumulate", builder.getBoolAttr(true));
+    SmallVector<Value> inputs(call.getInputs());
+    SmallVector<int64_t> aliases(call.getNumResults(), -1);
+    for (unsigned result : sumsOf(call.getKernel())) {
+      Value sum = call.getResult(result);
+      aliases[result] = inputs.size();
+      inputs.push_back(otherAddend(addOf(sum), sum));
+    }
+    FailureOr<qkern::DispatchOp> sums =
+        dispatch(call, call.getKernel(), config.getDictionary(
+                                             builder.getContext()),
+                 inputs, SmallVector<Type>(call.getResultTypes()));
+    if (failed(sums))
+      return failure();
+    sums->setAliases(aliases);
+    for (unsigned i = 0; i < call.getNumResults(); ++i) {
+      Value result = call.getResult(i);
+      if (aliases[i] < 0) {
+        result.replaceAllUsesWith(sums->getResult(i));
+        continue;
+      }
+      qkern::DispatchOp done = addOf(result);
+      done.getResult(0).replaceAllUsesWith(sums->getResult(i));
+      mayAlias.erase(done);
+      done.erase();
+    }
+    mayAlias.erase(call);
+    call.erase();
+    return success();
+  }
+
+  /// add(argument, x) as an add per term of x, in the order in which the terms
+  /// are there, if a kernel can accumulate one of them; else as it is. The
+  /// argument is the first operand.
+  FailureOr<SmallVector<qkern::DispatchOp>> addTerms(qkern::DispatchOp add,
+                                                     Value argument) {
+    SmallVector<Value> terms, open = {otherAddend(add, argument)};
+    SmallVector<qkern::DispatchOp> dropped = {add};
+    while (!open.empty()) {
+      Value term = open.pop_back_val();
+      auto sum = term.getDefiningOp<qkern::DispatchOp>();
+      if (sum && sum.getKernel() == "add" && term.hasOneUse()) {
+        dropped.push_back(sum);
+        open.append(sum.getInputs().begin(), sum.getInputs().end());
+      } else {
+        terms.push_back(term);
+      }
+    }
+    auto splits = [&](Value term) {
+      return term.getDefiningOp() && term.getType() == argument.getType();
+    };
+    if (!llvm::all_of(terms, splits) ||
+        !llvm::any_of(terms, [&](Value term) { return canAccumulate(term); }))
+      terms = {otherAddend(add, argument)}, dropped = {add};
+    llvm::stable_sort(terms, [](Value a, Value b) {
+      return a.getDefiningOp() != b.getDefiningOp() && a.getDefiningOp() &&
+             b.getDefiningOp() &&
+             a.getDefiningOp()->isBeforeInBlock(b.getDefiningOp());
+    });
+
+    SmallVector<qkern::DispatchOp> adds;
+    Value sum = argument;
+    for (Value term : terms) {
+      Operation *after = term.getDefiningOp();
+      if (!adds.empty() && after->isBeforeInBlock(adds.back()))
+        after = adds.back();
+      if (terms.size() > 1)
+        builder.setInsertionPointAfter(after);
+      else
+        builder.setInsertionPoint(add);
+      FailureOr<qkern::DispatchOp> part =
+          dispatch(add, "add", add.getConfig(), {sum, term},
+                   {argument.getType()});
+      if (failed(part))
+        return failure();
+      adds.push_back(*part);
+      sum = part->getResult(0);
+    }
+    add.getResult(0).replaceAllUsesWith(sum);
+    for (qkern::DispatchOp old : dropped) {
+      mayAlias.erase(old);
+      old.erase();
+    }
+    return adds;
+  }
+
   /// Results that must overwrite an argument do so where they are computed:
-  /// sum = add(argument, x) in place, and a product that only feeds such a sum
-  /// accumulates into the argument itself.
-  void overwriteState() {
+  /// sum = add(argument, x) in place, and a kernel that only feeds such a sum
+  /// accumulates into the argument itself. Where x is a sum, its terms are added
+  /// one by one.
+  LogicalResult overwriteState() {
     Operation *end = function.getBody().front().getTerminator();
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
       auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
@@ -266,70 +417,44 @@ private:
       if (!alias || !add || add.getKernel() != "add")
         continue;
       Value argument = function.getArgument(alias.getInt());
-      unsigned which = add.getInputs()[0] == argument ? 0 : 1;
-      if (add.getInputs()[which] != argument)
+      if (overwrittenBy(add) != argument)
         continue;
-      Value addend = add.getInputs()[1 - which];
-      if (succeeded(accumulateProduct(add, argument, addend)))
-        continue;
-      SmallVector<int64_t> aliases = {which};
-      add.setAliases(aliases);
+      FailureOr<SmallVector<qkern::DispatchOp>> adds = addTerms(add, argument);
+      if (failed(adds))
+        return failure();
+      for (qkern::DispatchOp part : *adds) {
+        Value addend = part.getInputs()[1];
+        if (!canAccumulate(addend)) {
+          SmallVector<int64_t> aliases = {0};
+          part.setAliases(aliases);
+        } else if (failed(accumulate(addend))) {
+          return failure();
+        }
+      }
     }
+    return success();
   }
 
-  /// The product whose only use is as this addend and which overwrites nothing
-  /// yet, or null.
-  static qkern::DispatchOp productFor(Value addend) {
-    auto product = addend.getDefiningOp<qkern::DispatchOp>();
-    bool fits = product && product.getKernel() == "matmul" &&
-                product.getInputs().size() == 2 && addend.hasOneUse();
-    return fits ? product : nullptr;
-  }
-
-  /// Gradients that meet: the later of two products adds itself to what is
-  /// there, if nothing else wants that, and no pass over memory is left.
-  void accumulateFanIn() {
+  /// Gradients that meet: the later of two kernels that can adds itself to what
+  /// is there, if nothing else wants that, and no pass over memory is left.
+  LogicalResult accumulateFanIn() {
     SmallVector<qkern::DispatchOp> adds;
     for (auto call : function.getBody().front().getOps<qkern::DispatchOp>())
       if (call.getKernel() == "add" && call.getAliases()[0] == -1)
         adds.push_back(call);
-    for (qkern::DispatchOp add : adds) {
-      Value a = add.getInputs()[0], b = add.getInputs()[1];
-      qkern::DispatchOp product = productFor(b);
-      if (auto other = productFor(a);
-          other && (!product || product->isBeforeInBlock(other))) {
-        product = other;
-        std::swap(a, b);
+    for (qkern::DispatchOp add : adds)
+      for (Value addend : add.getInputs()) {
+        if (!canAccumulate(addend))
+          continue;
+        Value there = otherAddend(add, addend);
+        auto earlier = there.getDefiningOp<qkern::DispatchOp>();
+        if (!earlier || !earlier->isBeforeInBlock(addend.getDefiningOp()) ||
+            !there.hasOneUse() || there.getType() != addend.getType())
+          continue;
+        if (failed(accumulate(addend)))
+          return failure();
+        break;
       }
-      auto there = a.getDefiningOp<qkern::DispatchOp>();
-      if (!product || !there || !there->isBeforeInBlock(product) ||
-          !a.hasOneUse() || a.getType() != b.getType())
-        continue;
-      (void)accumulateProduct(add, a, b);
-    }
-  }
-
-  /// sum = add(argument, product) as one product that accumulates in place.
-  LogicalResult accumulateProduct(qkern::DispatchOp add, Value argument,
-                                  Value addend) {
-    auto product = productFor(addend);
-    if (!product)
-      return failure();
-    builder.setInsertionPoint(product);
-    NamedAttrList config(product.getConfig());
-    config.set("accumulate", builder.getBoolAttr(true));
-    SmallVector<Value> inputs(product.getInputs());
-    inputs.push_back(argument);
-    FailureOr<qkern::DispatchOp> call =
-        dispatch(product, "matmul", config.getDictionary(builder.getContext()),
-                 inputs, {argument.getType()});
-    if (failed(call))
-      return failure();
-    call->setAliases({2});
-    add.getResult(0).replaceAllUsesWith(call->getResult(0));
-    add.erase();
-    mayAlias.erase(product);
-    product.erase();
     return success();
   }
 

@@ -227,7 +227,7 @@ private:
       }
       ++step;
     }
-    if (failed(placeResults(function, rootOf, places, itemOf)))
+    if (failed(placeResults(function, rootOf, overwrote, places, itemOf)))
       return failure();
 
     // Items that leave the function were given a place in io.
@@ -300,6 +300,7 @@ private:
   /// Named results live in io; results with an alias must be where it is.
   template <typename RootOf>
   LogicalResult placeResults(func::FuncOp function, RootOf rootOf,
+                             const DenseMap<Value, Value> &overwrote,
                              DenseMap<Value, Place> &places,
                              const DenseMap<Value, size_t> &itemOf) {
     Operation *end = function.getBody().front().getTerminator();
@@ -308,9 +309,12 @@ private:
       if (auto alias =
               function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr)) {
         BlockArgument argument = function.getArgument(alias.getInt());
-        if (itemOf.count(value) && !places.count(value) &&
-            endsBefore(argument, value.getDefiningOp(), rootOf))
-          places[value] = places.lookup(argument);
+        Value first = value; // Of those that were made in one place.
+        while (Value older = overwrote.lookup(first))
+          first = older;
+        if (itemOf.count(first) && !places.count(first) &&
+            endsBefore(argument, first.getDefiningOp(), rootOf))
+          places[first] = places.lookup(argument);
         else if (rootOf(value) != argument)
           return function.emitError("result ")
                  << i << " must overwrite argument " << alias.getInt()

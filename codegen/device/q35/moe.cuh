@@ -21,6 +21,7 @@ struct MoeArguments {
   T *y, *dx;
   float *dweights, *dGateUp, *dDown;
   unsigned char *workspace;
+  const float *accGateUp = nullptr, *accDown = nullptr; // P::accumulate: laid out as dGateUp and dDown
 };
 
 template <class T>
@@ -34,6 +35,14 @@ Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *w
                                          const T *gateUp, const T *down, T *dx, float *dweights, float *dGateUp,
                                          float *dDown, unsigned char *workspace) {
   return {dy, x, weights, idx, gateUp, down, nullptr, dx, dweights, dGateUp, dDown, workspace};
+}
+
+template <class T>
+Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *weights, const int *idx,
+                                         const T *gateUp, const T *down, const float *accGateUp, const float *accDown,
+                                         T *dx, float *dweights, float *dGateUp, float *dDown,
+                                         unsigned char *workspace) {
+  return {dy, x, weights, idx, gateUp, down, nullptr, dx, dweights, dGateUp, dDown, workspace, accGateUp, accDown};
 }
 
 // The plan in the workspace.
@@ -343,6 +352,33 @@ Q35_DEVICE void store_tile(const Tile &tile, int columns, Row row) {
     }
 }
 
+// Adds to a tile of C what lies where `row` maps its rows to, in pairs where Vector.
+template <bool Vector, class Tile, class Row>
+Q35_DEVICE void add_to_tile(Tile &tile, int columns, Row row) {
+  columns -= tile.warp_column();
+#pragma unroll
+  for (int m = 0; m < Tile::kM; ++m)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float *from = row(tile.row(m, half));
+      if (from == nullptr) continue;
+      from += tile.warp_column();
+#pragma unroll
+      for (int n = 0; n < Tile::kN; ++n) {
+        int at = n * 8 + threadIdx.x % 4 * 2;
+        float pair[2] = {0, 0};
+        if constexpr (Vector) {
+          if (at < columns) load(pair, from + at);
+        } else {
+          if (at < columns) pair[0] = from[at];
+          if (at + 1 < columns) pair[1] = from[at + 1];
+        }
+        tile.c[m][n][half * 2] += pair[0];
+        tile.c[m][n][half * 2 + 1] += pair[1];
+      }
+    }
+}
+
 // A tile of out.
 template <class P, class Tile, class T>
 Q35_DEVICE void finish_out(const Tile &tile, T *out, MoeRows rows, int column) {
@@ -507,23 +543,46 @@ Q35_DEVICE WeightTile weight_tile(const RoutePlan<P> &plan, int tile) {
   return {expert, plan.offsets[expert], plan.totals[expert], tile % perExpert / tilesN * 128, tile % tilesN * TileN};
 }
 
-template <class P, class Tile, class Arguments>
-Q35_DEVICE void finish_gate_up_gradient(const Tile &tile, const Arguments &a, WeightTile w) {
-  store_tile<P::pairsGateUp>(tile, int(P::hidden) - w.n, [&](int row) {
-    float *first = a.dGateUp + w.expert * P::dGateUpExpert + (w.m + row) * P::dGateUpStride + w.n;
-    return w.m + row < 2 * P::width ? first : nullptr;
-  });
+// Where row `row` of a tile of a gradient begins in the gradient or in what it is added to.
+template <class P, class Float>
+Q35_DEVICE Float *gate_up_gradient_row(Float *base, WeightTile w, int row) {
+  Float *first = base + w.expert * P::dGateUpExpert + (w.m + row) * P::dGateUpStride + w.n;
+  return w.m + row < 2 * P::width ? first : nullptr;
+}
+template <class P, class Float>
+Q35_DEVICE Float *down_gradient_row(Float *base, WeightTile w, int row) {
+  Float *first = base + w.expert * P::dDownExpert + (w.m + row) * P::dDownStride + w.n;
+  return w.m + row < P::hidden ? first : nullptr;
 }
 
 template <class P, class Tile, class Arguments>
-Q35_DEVICE void finish_down_gradient(const Tile &tile, const Arguments &a, WeightTile w) {
-  store_tile<P::pairsDown>(tile, int(P::width) - w.n, [&](int row) {
-    float *first = a.dDown + w.expert * P::dDownExpert + (w.m + row) * P::dDownStride + w.n;
-    return w.m + row < P::hidden ? first : nullptr;
-  });
+Q35_DEVICE void add_gate_up_gradient(Tile &tile, const Arguments &a, WeightTile w) {
+  if constexpr (P::accumulate)
+    add_to_tile<P::pairsGateUp>(tile, int(P::hidden) - w.n,
+                                [&](int row) { return gate_up_gradient_row<P>(a.accGateUp, w, row); });
+}
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void add_down_gradient(Tile &tile, const Arguments &a, WeightTile w) {
+  if constexpr (P::accumulate)
+    add_to_tile<P::pairsDown>(tile, int(P::width) - w.n,
+                              [&](int row) { return down_gradient_row<P>(a.accDown, w, row); });
 }
 
-// dw_gate_up = d(gate, up)^T x over the rows of an expert; zeros where it has none.
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void finish_gate_up_gradient(Tile &tile, const Arguments &a, WeightTile w) {
+  add_gate_up_gradient<P>(tile, a, w);
+  store_tile<P::pairsGateUp>(tile, int(P::hidden) - w.n,
+                             [&](int row) { return gate_up_gradient_row<P>(a.dGateUp, w, row); });
+}
+
+template <class P, class Tile, class Arguments>
+Q35_DEVICE void finish_down_gradient(Tile &tile, const Arguments &a, WeightTile w) {
+  add_down_gradient<P>(tile, a, w);
+  store_tile<P::pairsDown>(tile, int(P::width) - w.n,
+                           [&](int row) { return down_gradient_row<P>(a.dDown, w, row); });
+}
+
+// dw_gate_up (+)= d(gate, up)^T x over the rows of an expert; zeros where it has none.
 template <class P, class... Args>
 Q35_DEVICE void moe_gate_up_gradient(Args... args) {
   auto a = moe_arguments(args...);
@@ -542,7 +601,7 @@ Q35_DEVICE void moe_gate_up_gradient(Args... args) {
   }
 }
 
-// dw_down = dy^T h.
+// dw_down (+)= dy^T h.
 template <class P, class... Args>
 Q35_DEVICE void moe_down_gradient(Args... args) {
   auto a = moe_arguments(args...);

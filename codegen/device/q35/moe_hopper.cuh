@@ -253,7 +253,8 @@ Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
           loader.load(toB, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeWeightWork w, Nothing) {
+      [&](HopperTile &tile, MoeWeightWork w, Nothing) {
+        add_gate_up_gradient<P>(tile, a, w.tile);
         float *first = a.dGateUp + w.tile.expert * P::dGateUpExpert + w.tile.m * P::dGateUpStride + w.tile.n;
         store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
                                [&](int row) { return first + row * P::dGateUpStride; });
@@ -281,7 +282,8 @@ Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
           loader.load(to, step * 64);
         };
       },
-      [&](const HopperTile &tile, MoeWeightWork w, Nothing) {
+      [&](HopperTile &tile, MoeWeightWork w, Nothing) {
+        add_down_gradient<P>(tile, a, w.tile);
         float *first = a.dDown + w.tile.expert * P::dDownExpert + w.tile.m * P::dDownStride + w.tile.n;
         store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
                                [&](int row) { return first + row * P::dDownStride; });

@@ -64,6 +64,72 @@ func.func @fan_in(%x: tensor<8x4xf32>, %y: tensor<8x4xf32>, %w: tensor<4x6xf32>,
 
 // -----
 
+// The other kernels that add to what is there: rows of an embedding, the head,
+// and experts, both of whose gradients are sums.
+// CHECK-LABEL: func @sums(
+// CHECK:         qkern.dispatch "embed_bwd"(%arg4, %arg5, %arg0) <{aliases = array<i64: 2>, config = {accumulate = true, vocab = 6 : i64}
+// CHECK:         qkern.dispatch "lm_loss_grad"(%arg4, %arg6, %arg5, %arg7, %arg1) <{aliases = array<i64: -1, -1, 4>, config = {accumulate = true}
+// CHECK:         qkern.dispatch "moe_experts_bwd"(%arg4, %arg4, %arg8, %arg9, %arg10, %arg11, %arg2, %arg3) <{aliases = array<i64: -1, -1, 6, 7>, config = {accumulate = true}
+// CHECK-NOT:     "add"
+func.func @sums(%ge: tensor<6x4xf32>, %gh: tensor<6x4xf32>, %gu: tensor<3x4x4xf32>, %gd: tensor<3x4x2xf32>,
+                %x: tensor<8x4xf32>, %ids: tensor<8xi32>, %w: tensor<6x4xf32>, %inv: tensor<f32>,
+                %p: tensor<8x2xf32>, %idx: tensor<8x2xi32>, %wu: tensor<3x4x4xf32>, %wd: tensor<3x4x2xf32>)
+    -> (tensor<6x4xf32> {qwen35.alias = 0 : i64}, tensor<6x4xf32> {qwen35.alias = 1 : i64},
+        tensor<3x4x4xf32> {qwen35.alias = 2 : i64}, tensor<3x4x2xf32> {qwen35.alias = 3 : i64}) {
+  %de = qwen35.embed_bwd %x, %ids <{vocab = 6}> : tensor<8x4xf32>, tensor<8xi32>
+  %loss, %dh, %dw = qwen35.lm_loss_grad %x, %w, %ids, %inv : tensor<8x4xf32>, tensor<6x4xf32>, tensor<8xi32>, tensor<f32>
+  %dx, %dp, %du, %dd = qwen35.moe_experts_bwd %x, %x, %p, %idx, %wu, %wd
+      : tensor<8x4xf32>, tensor<8x4xf32>, tensor<8x2xf32>, tensor<8x2xi32>, tensor<3x4x4xf32>, tensor<3x4x2xf32>
+  %0 = qwen35.add %ge, %de : tensor<6x4xf32>, tensor<6x4xf32>
+  %1 = qwen35.add %gh, %dw : tensor<6x4xf32>, tensor<6x4xf32>
+  %2 = qwen35.add %gu, %du : tensor<3x4x4xf32>, tensor<3x4x4xf32>
+  %3 = qwen35.add %gd, %dd : tensor<3x4x2xf32>, tensor<3x4x2xf32>
+  return %0, %1, %2, %3 : tensor<6x4xf32>, tensor<6x4xf32>, tensor<3x4x4xf32>, tensor<3x4x2xf32>
+}
+
+// -----
+
+// A tied embedding: the two gradients are added to the sum one by one.
+// CHECK-LABEL: func @tied(
+// CHECK:         %[[H:.*]]:3 = qkern.dispatch "lm_loss_grad"(%arg1, %arg3, %arg2, %arg4, %arg0) <{aliases = array<i64: -1, -1, 4>
+// CHECK:         %[[E:.*]] = qkern.dispatch "embed_bwd"(%[[H]]#1, %arg2, %[[H]]#2) <{aliases = array<i64: 2>
+// CHECK-NOT:     "add"
+// CHECK:         return %[[E]]
+func.func @tied(%g: tensor<6x4xf32>, %x: tensor<8x4xf32>, %ids: tensor<8xi32>, %w: tensor<6x4xf32>, %inv: tensor<f32>)
+    -> (tensor<6x4xf32> {qwen35.alias = 0 : i64}) {
+  %loss, %dh, %dw = qwen35.lm_loss_grad %x, %w, %ids, %inv : tensor<8x4xf32>, tensor<6x4xf32>, tensor<8xi32>, tensor<f32>
+  %de = qwen35.embed_bwd %dh, %ids <{vocab = 6}> : tensor<8x4xf32>, tensor<8xi32>
+  %d = qwen35.add %de, %dw : tensor<6x4xf32>, tensor<6x4xf32>
+  %0 = qwen35.add %g, %d : tensor<6x4xf32>, tensor<6x4xf32>
+  return %0 : tensor<6x4xf32>
+}
+
+// -----
+
+// The first microbatch: the head sets the gradient, the embedding adds to it.
+// Terms that no kernel adds to anything are added in place.
+// CHECK-LABEL: func @tied_first(
+// CHECK:         %[[H:.*]]:3 = qkern.dispatch "lm_loss_grad"(%arg2, %arg4, %arg3, %arg5) <{aliases = array<i64: -1, -1, -1>
+// CHECK:         %[[E:.*]] = qkern.dispatch "embed_bwd"(%[[H]]#1, %arg3, %[[H]]#2) <{aliases = array<i64: 2>
+// CHECK:         %[[B:.*]] = qkern.dispatch "scale"(%arg6)
+// CHECK:         %[[S:.*]] = qkern.dispatch "add"(%arg1, %[[B]]) <{aliases = array<i64: 0>
+// CHECK:         %[[P:.*]] = qkern.dispatch "matmul"(%arg7, %arg2, %[[S]]) <{aliases = array<i64: 2>
+// CHECK:         return %[[E]], %[[P]]
+func.func @tied_first(%g: tensor<6x4xf32>, %gp: tensor<2x4xf32>, %x: tensor<8x4xf32>, %ids: tensor<8xi32>, %w: tensor<6x4xf32>,
+                      %inv: tensor<f32>, %b: tensor<2x4xf32>, %y: tensor<2x8xf32>)
+    -> (tensor<6x4xf32> {qwen35.alias = 0 : i64}, tensor<2x4xf32> {qwen35.alias = 1 : i64}) {
+  %loss, %dh, %dw = qwen35.lm_loss_grad %x, %w, %ids, %inv : tensor<8x4xf32>, tensor<6x4xf32>, tensor<8xi32>, tensor<f32>
+  %de = qwen35.embed_bwd %dh, %ids <{vocab = 6}> : tensor<8x4xf32>, tensor<8xi32>
+  %d = qwen35.add %dw, %de : tensor<6x4xf32>, tensor<6x4xf32>
+  %s = qwen35.scale %b <{factor = 2.0}> : tensor<2x4xf32>
+  %p = qwen35.matmul %y, %x : tensor<2x8xf32>, tensor<8x4xf32>
+  %sp = qwen35.add %p, %s : tensor<2x4xf32>, tensor<2x4xf32>
+  %t = qwen35.add %gp, %sp : tensor<2x4xf32>, tensor<2x4xf32>
+  return %d, %t : tensor<6x4xf32>, tensor<2x4xf32>
+}
+
+// -----
+
 // An elementwise result takes over the storage of an operand that ends there,
 // never that of an argument.
 // CHECK-LABEL: func @reuse(

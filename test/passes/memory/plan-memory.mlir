@@ -106,3 +106,18 @@ func.func @finish(%w: tensor<4xf32> {qwen35.role = "weight", qwen35.name = "w"},
   %n = qkern.dispatch "scale"(%view) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<4xbf16>) -> tensor<4xbf16>
   return %c, %n : tensor<4xbf16>, tensor<4xbf16>
 }
+
+// -----
+
+// Of a value that is made and then added to in place, the first is already made
+// where the last has to be.
+// CHECK-NOT:  as "activations"
+// CHECK:      qplan.program @finish {
+// CHECK-NEXT:   qplan.launch @lm_loss_grad_f32_4 stage 0 grid 1 buffers [@"input:x", @"grad:w"]
+// CHECK-NEXT:   qplan.launch @embed_bwd_f32_4 stage 0 grid 1 buffers [@"input:x", @"grad:w", @"grad:w"]
+func.func @finish(%g: tensor<4xf32> {qwen35.role = "grad", qwen35.name = "w"}, %x: tensor<4xf32> {qwen35.role = "input", qwen35.name = "x"})
+    -> (tensor<4xf32> {qwen35.alias = 0 : i64}) {
+  %h = qkern.dispatch "lm_loss_grad"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<4xf32>) -> tensor<4xf32>
+  %e = qkern.dispatch "embed_bwd"(%x, %h) <{aliases = array<i64: 1>, config = {accumulate = true}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
+  return %e : tensor<4xf32>
+}

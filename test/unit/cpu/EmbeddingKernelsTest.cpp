@@ -29,15 +29,24 @@ TEST_F(KernelTest, EmbedAndItsGradientMatchTheReference) {
                                             c.columns, absl::MakeSpan(y)));
           EXPECT_EQ(valuesOf(out[0]), y);
         });
-    run("embed_bwd", "{vocab = " + std::to_string(c.vocab) + " : i64}",
-        {random({c.tokens, c.columns}, 2), ids}, {f32({c.vocab, c.columns})},
-        [&](const Arrays &in, const Arrays &out) {
-          Doubles dtable(out[0].size());
-          expectOk(reference::embedBwd<double>(
-              valuesOf(in[0]), valuesOf<int32_t>(in[1]), c.tokens, c.vocab,
-              c.columns, absl::MakeSpan(dtable)));
-          expectNear(out[0], dtable, 1e-5, "dtable");
-        });
+    for (bool accumulate : {false, true}) {
+      Arrays inputs = {random({c.tokens, c.columns}, 2), ids};
+      if (accumulate)
+        inputs.push_back(random({c.vocab, c.columns}, 3));
+      run("embed_bwd",
+          "{vocab = " + std::to_string(c.vocab) +
+              " : i64, accumulate = " + (accumulate ? "true" : "false") + "}",
+          inputs, {f32({c.vocab, c.columns})},
+          [&](const Arrays &in, const Arrays &out) {
+            Doubles dtable(out[0].size());
+            expectOk(reference::embedBwd<double>(
+                valuesOf(in[0]), valuesOf<int32_t>(in[1]), c.tokens, c.vocab,
+                c.columns, absl::MakeSpan(dtable)));
+            for (int64_t i = 0; accumulate && i < out[0].size(); ++i)
+              dtable[i] += in[2][i];
+            expectNear(out[0], dtable, 1e-5, "dtable");
+          });
+    }
   }
 }
 

@@ -63,14 +63,20 @@ protected:
       expectNear(out[0], reference(in, tokens, vocab, columns).loss, 2e-6,
                  "loss");
     });
-    run("lm_loss_grad", "{}", in,
-        {f32({}), f32({tokens, columns}), f32({vocab, columns})},
-        [&](const Arrays &, const Arrays &out) {
-          Expected e = reference(in, tokens, vocab, columns);
-          expectNear(out[0], e.loss, 2e-6, "loss");
-          expectNear(out[1], e.dh, 1e-5, "dh");
-          expectNear(out[2], e.dw, 1e-5, "dweight");
-        });
+    for (bool accumulate : {false, true}) {
+      if (accumulate)
+        in.push_back(random({vocab, columns}, 5, 1e-2));
+      run("lm_loss_grad", accumulate ? "{accumulate = true}" : "{}", in,
+          {f32({}), f32({tokens, columns}), f32({vocab, columns})},
+          [&](const Arrays &, const Arrays &out) {
+            Expected e = reference(in, tokens, vocab, columns);
+            for (size_t i = 0; accumulate && i < e.dw.size(); ++i)
+              e.dw[i] += in[4][i];
+            expectNear(out[0], e.loss, 2e-6, "loss");
+            expectNear(out[1], e.dh, 1e-5, "dh");
+            expectNear(out[2], e.dw, 1e-5, "dweight");
+          });
+    }
   }
 };
 

@@ -38,32 +38,43 @@ protected:
               valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y)));
           expectNear(out[0], y, 1e-5, "y");
         });
-    run("moe_experts_bwd", "{}",
-        {random({d.tokens, d.hidden}, 5), x, weights, idx, gateUp, down},
-        {f32({d.tokens, d.hidden}), f32({d.tokens, d.topK}),
-         f32({d.experts, 2 * d.intermediate, d.hidden}),
-         f32({d.experts, d.hidden, d.intermediate})},
-        [&](const Arrays &in, const Arrays &out) {
-          std::vector<double> dx(x.size()), dweights(weights.size()),
-              dGateUp(gateUp.size()), dDown(down.size());
-          expectOk(reference::moeExpertsBwd<double>(
-              valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
-              valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
-              absl::MakeSpan(dx), absl::MakeSpan(dweights),
-              absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
-          expectNear(out[0], dx, 1e-5, "dx");
-          expectNear(out[1], dweights, 1e-5, "dweights");
-          expectNear(out[2], dGateUp, 1e-5, "dw_gate_up");
-          expectNear(out[3], dDown, 1e-5, "dw_down");
-          // A18: nothing is left over for experts without tokens.
-          std::vector<bool> used(d.experts, false);
-          for (int64_t i = 0; i < in[3].size(); ++i)
-            used[static_cast<int64_t>(in[3][i])] = true;
-          int64_t size = 2 * d.intermediate * d.hidden;
-          for (int64_t i = 0; i < out[2].size(); ++i)
-            if (!used[i / size])
-              ASSERT_EQ(out[2][i], 0) << "expert " << i / size;
-        });
+    for (bool accumulate : {false, true}) {
+      Arrays inputs = {random({d.tokens, d.hidden}, 5), x,      weights, idx,
+                       gateUp,                          down};
+      if (accumulate)
+        for (const Array &weight : {gateUp, down})
+          inputs.push_back(random(weight.shape(), 6));
+      run("moe_experts_bwd", accumulate ? "{accumulate = true}" : "{}", inputs,
+          {f32({d.tokens, d.hidden}), f32({d.tokens, d.topK}),
+           f32({d.experts, 2 * d.intermediate, d.hidden}),
+           f32({d.experts, d.hidden, d.intermediate})},
+          [&](const Arrays &in, const Arrays &out) {
+            std::vector<double> dx(x.size()), dweights(weights.size()),
+                dGateUp(gateUp.size()), dDown(down.size());
+            expectOk(reference::moeExpertsBwd<double>(
+                valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
+                valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
+                absl::MakeSpan(dx), absl::MakeSpan(dweights),
+                absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
+            for (size_t i = 0; accumulate && i < dGateUp.size(); ++i)
+              dGateUp[i] += in[6][i];
+            for (size_t i = 0; accumulate && i < dDown.size(); ++i)
+              dDown[i] += in[7][i];
+            expectNear(out[0], dx, 1e-5, "dx");
+            expectNear(out[1], dweights, 1e-5, "dweights");
+            expectNear(out[2], dGateUp, 1e-5, "dw_gate_up");
+            expectNear(out[3], dDown, 1e-5, "dw_down");
+            // A18: nothing is left over for experts without tokens.
+            std::vector<bool> used(d.experts, false);
+            for (int64_t i = 0; i < in[3].size(); ++i)
+              used[static_cast<int64_t>(in[3][i])] = true;
+            int64_t size = 2 * d.intermediate * d.hidden;
+            for (int64_t i = 0; i < out[2].size(); ++i)
+              if (!used[i / size])
+                ASSERT_EQ(out[2][i], accumulate ? in[6][i] : 0)
+                    << "expert " << i / size;
+          });
+    }
   }
 };
 

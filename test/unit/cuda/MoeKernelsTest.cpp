@@ -64,32 +64,43 @@ protected:
               valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y)));
           expectNearL2(out[0], y, near, "y");
         });
-    run("moe_experts_bwd", "{}",
-        {random(kind, {d.tokens, d.hidden}, 5), x, weights, idx, gateUp, down},
-        {zeros(kind, {d.tokens, d.hidden}), f32({d.tokens, d.topK}),
-         f32({d.experts, 2 * d.intermediate, d.hidden}),
-         f32({d.experts, d.hidden, d.intermediate})},
-        [&](const Arrays &in, const Arrays &out) {
-          std::vector<double> dx(x.size()), dweights(weights.size()),
-              dGateUp(gateUp.size()), dDown(down.size());
-          expectOk(reference::moeExpertsBwd<double>(
-              valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
-              valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
-              absl::MakeSpan(dx), absl::MakeSpan(dweights),
-              absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
-          expectNearL2(out[0], dx, near, "dx");
-          expectNearL2(out[1], dweights, near, "dweights");
-          expectNearL2(out[2], dGateUp, near, "dw_gate_up");
-          expectNearL2(out[3], dDown, near, "dw_down");
-          // A18: nothing is left over for experts without tokens.
-          std::vector<bool> used(d.experts, false);
-          for (int64_t i = 0; i < in[3].size(); ++i)
-            used[static_cast<int64_t>(in[3][i])] = true;
-          for (int result : {2, 3})
-            for (int64_t i = 0; i < out[result].size(); ++i)
-              if (!used[i / (out[result].size() / d.experts)])
-                ASSERT_EQ(out[result][i], 0) << "result " << result;
-        });
+    for (bool accumulate : {false, true}) {
+      Arrays inputs = {random(kind, {d.tokens, d.hidden}, 5), x, weights, idx,
+                       gateUp, down};
+      if (accumulate)
+        for (const Array &weight : {gateUp, down})
+          inputs.push_back(random(weight.shape(), 6));
+      run("moe_experts_bwd", accumulate ? "{accumulate = true}" : "{}", inputs,
+          {zeros(kind, {d.tokens, d.hidden}), f32({d.tokens, d.topK}),
+           f32({d.experts, 2 * d.intermediate, d.hidden}),
+           f32({d.experts, d.hidden, d.intermediate})},
+          [&](const Arrays &in, const Arrays &out) {
+            std::vector<double> dx(x.size()), dweights(weights.size()),
+                dGateUp(gateUp.size()), dDown(down.size());
+            expectOk(reference::moeExpertsBwd<double>(
+                valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
+                valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
+                absl::MakeSpan(dx), absl::MakeSpan(dweights),
+                absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
+            for (size_t i = 0; accumulate && i < dGateUp.size(); ++i)
+              dGateUp[i] += in[6][i];
+            for (size_t i = 0; accumulate && i < dDown.size(); ++i)
+              dDown[i] += in[7][i];
+            expectNearL2(out[0], dx, near, "dx");
+            expectNearL2(out[1], dweights, near, "dweights");
+            expectNearL2(out[2], dGateUp, near, "dw_gate_up");
+            expectNearL2(out[3], dDown, near, "dw_down");
+            // A18: nothing is left over for experts without tokens.
+            std::vector<bool> used(d.experts, false);
+            for (int64_t i = 0; i < in[3].size(); ++i)
+              used[static_cast<int64_t>(in[3][i])] = true;
+            for (int result : {2, 3})
+              for (int64_t i = 0; i < out[result].size(); ++i)
+                if (!used[i / (out[result].size() / d.experts)])
+                  ASSERT_EQ(out[result][i], accumulate ? in[result + 4][i] : 0)
+                      << "result " << result;
+          });
+    }
   }
 };
 
