@@ -3,6 +3,7 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringMap.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/MathExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
@@ -89,19 +90,39 @@ std::string printSource(llvm::StringRef symbol, const KernelSpec &spec,
   out << "\n#include \"" << stage.header << "\"\n\nusing namespace q35;\n\n";
   if (!stage.prologue.empty())
     out << stage.prologue << "\n";
+  auto elementOf = [](llvm::ArrayRef<int64_t> table) {
+    bool narrow = llvm::all_of(
+        table, [](int64_t value) { return llvm::isInt<32>(value); });
+    return narrow ? "int" : "int64";
+  };
+  for (const auto &[name, values] : stage.tables) {
+    out << "__constant__ " << elementOf(values) << " table_" << name << "[] = {";
+    for (auto [i, value] : llvm::enumerate(values))
+      out << (i == 0 ? "" : i % 16 == 0 ? ",\n  " : ", ") << value;
+    out << "};\n";
+  }
   out << "struct P {\n";
   for (const auto &[name, value] : stage.constants) {
     auto [type, number] = llvm::StringRef(value).split(' ');
     out << "  static constexpr " << type << " " << name << " = " << number
         << ";\n";
   }
+  for (const auto &[name, values] : stage.tables)
+    out << "  static Q35_DEVICE " << elementOf(values) << " " << name
+        << "(int i) { return table_" << name << "[i]; }\n";
   out << "};\n\nextern \"C\" __global__ void ";
   if (stage.clusterBlocks > 1)
     out << "__cluster_dims__(" << stage.clusterBlocks << ", 1, 1) ";
   out << "__launch_bounds__(" << stage.threads << ", " << stage.minBlocks
       << ")\n" << symbol << "(";
+  llvm::SmallVector<std::string> types = parameterTypes(spec, plan);
+  if (stage.packed) {
+    out << "Q35_ARGUMENTS(" << types.size() << ") a) {\n  " << stage.function
+        << "<P>(a);\n}\n";
+    return text;
+  }
   std::string arguments;
-  for (auto [number, type] : llvm::enumerate(parameterTypes(spec, plan))) {
+  for (auto [number, type] : llvm::enumerate(types)) {
     out << (number ? ", " : "") << type << "a" << number;
     arguments += (number ? ", a" : "a") + std::to_string(number);
   }
@@ -112,11 +133,13 @@ std::string printSource(llvm::StringRef symbol, const KernelSpec &spec,
 std::string printEmulated(llvm::StringRef symbol, const KernelSpec &spec,
                           const KernelPlan &plan, unsigned stage) {
   return printSource(symbol, spec, plan, stage) + "\n" +
-         printLauncher(symbol, parameterTypes(spec, plan));
+         printLauncher(symbol, parameterTypes(spec, plan),
+                       std::get<DeviceStage>(plan.stages[stage]).packed);
 }
 
 std::string printLauncher(llvm::StringRef symbol,
-                          llvm::ArrayRef<std::string> parameterTypes) {
+                          llvm::ArrayRef<std::string> parameterTypes,
+                          bool packed) {
   constexpr llvm::StringLiteral kExport =
       "extern \"C\" __attribute__((visibility(\"default\"))) ";
   std::string text;
@@ -128,6 +151,11 @@ std::string printLauncher(llvm::StringRef symbol,
          "long long sharedBytes, int order) {\n"
       << "  q35::emulated::launch(\"" << symbol
       << "\", [](void *const *a) {\n    " << symbol << "(";
+  if (packed) {
+    out << "*reinterpret_cast<const q35::Arguments<" << parameterTypes.size()
+        << "> *>(a)";
+    parameterTypes = {};
+  }
   for (auto [number, type] : llvm::enumerate(parameterTypes))
     out << (number ? ", " : "") << "static_cast<" << type << ">(a[" << number
         << "])";

@@ -21,6 +21,9 @@ struct GpuTarget {
   bool libraryGemm = true;
   /// Multiprocessors to size persistent grids for.
   int multiprocessors = 132;
+  /// Pointers that a kernel on lists of tensors may have: 32,764 bytes of
+  /// parameters (CUDA 12.1, any GPU since Volta), and what a bundle allows.
+  int maxArguments = 4095;
 };
 
 /// Argument `arg` of the kernel (inputs, then outputs, then the workspace),
@@ -44,6 +47,12 @@ struct DeviceStage {
   llvm::SmallVector<std::pair<std::string, std::string>> constants;
   /// CUDA C++ printed before P, for bodies that no template can hold.
   std::string prologue;
+  /// Constants of P by number: `name(i)`.
+  llvm::SmallVector<std::pair<std::string, llvm::SmallVector<int64_t>>> tables;
+  /// The pointers are one parameter, q35::Arguments (q35/lists.cuh), whatever
+  /// they point to. The same bytes as parameters of their own, so a launch does
+  /// not tell the difference.
+  bool packed = false;
   double flops = 0; ///< For profiles; 0 where bytes are what counts.
 
   DeviceStage &constant(llvm::StringRef name, int64_t value);
@@ -116,7 +125,8 @@ std::string printEmulated(llvm::StringRef symbol, const KernelSpec &spec,
 /// of a block, bit 1 the blocks; from 4 on it seeds a random order of threads.
 /// `int q35_arguments_SYMBOL` counts the arguments.
 std::string printLauncher(llvm::StringRef symbol,
-                          llvm::ArrayRef<std::string> parameterTypes);
+                          llvm::ArrayRef<std::string> parameterTypes,
+                          bool packed = false);
 
 /// f32 and bf16: what activations may be.
 llvm::SmallVector<mlir::Type, 2> floatTypes(const KernelSpec &spec);

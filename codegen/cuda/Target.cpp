@@ -45,6 +45,8 @@ struct GpuKernelTarget : qkern::KernelTarget {
     return shape;
   }
 
+  int64_t maxListArguments() const override { return target.maxArguments; }
+
   GpuTarget target;
 };
 

@@ -30,11 +30,14 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
     (products, embedding, head, experts) accumulates into the sum itself, and outputs take over operands that end there if
     the kernel allows it. Terms of `x` are added one by one: no gradient of a tied embedding exists beside its sum.
 
+    Where the target has kernels on lists of tensors, AdamW of all parameters alike is one dispatch, and so are the squares of
+    all gradients.
+
     - **Stage.** S4 to S5.
     - **Leaves alone.** Order, and what is computed.
     - **Numerics.** A product that accumulates in place adds its k-sum to the old value once, as the separate add did; the
       head adds chunks of tokens to the old value, the embedding tokens, experts blocks of rows. Both gradients of a tied
-      embedding: `(grad + head) + embedding`.
+      embedding: `(grad + head) + embedding`. The squares of gradients on a list are summed per block, not per tensor.
   }];
   let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu, sm_90a ...">];
   let dependentDialects = ["::qwen35::qkern::QKernDialect"];

@@ -83,7 +83,8 @@ public:
              function.getBody().front().without_terminator()))
       if (failed(lower(&op)))
         return failure();
-    if (failed(overwriteState()) || failed(accumulateFanIn()))
+    if (failed(overwriteState()) || failed(accumulateFanIn()) ||
+        failed(mergeUpdates()) || failed(mergeNorms()))
       return failure();
     shareStorage();
     return success();
@@ -373,10 +374,12 @@ private:
     if (!llvm::all_of(terms, splits) ||
         !llvm::any_of(terms, [&](Value term) { return canAccumulate(term); }))
       terms = {otherAddend(add, argument)}, dropped = {add};
-    llvm::stable_sort(terms, [](Value a, Value b) {
-      return a.getDefiningOp() != b.getDefiningOp() && a.getDefiningOp() &&
-             b.getDefiningOp() &&
-             a.getDefiningOp()->isBeforeInBlock(b.getDefiningOp());
+    llvm::sort(terms, [](Value a, Value b) {
+      Operation *ofA = a.getDefiningOp(), *ofB = b.getDefiningOp();
+      if (ofA == ofB)
+        return cast<OpResult>(a).getResultNumber() <
+               cast<OpResult>(b).getResultNumber();
+      return ofA->isBeforeInBlock(ofB);
     });
 
     SmallVector<qkern::DispatchOp> adds;
@@ -455,6 +458,109 @@ private:
           return failure();
         break;
       }
+    return success();
+  }
+
+  /// A kernel in place of `calls`, where the last of them is: on the inputs
+  /// number `role` of all, for every role below `roles`, then the others of the
+  /// first; with the results of all, likewise.
+  LogicalResult merge(ArrayRef<qkern::DispatchOp> calls, unsigned roles,
+                      bool mergesResults) {
+    qkern::DispatchOp first = calls.front();
+    builder.setInsertionPoint(calls.back());
+    SmallVector<Value> inputs;
+    SmallVector<Type> outputs;
+    SmallVector<int64_t> aliases;
+    for (unsigned role = 0; role < roles; ++role)
+      for (qkern::DispatchOp call : calls)
+        inputs.push_back(call.getInputs()[role]);
+    llvm::append_range(inputs, first.getInputs().drop_front(roles));
+    for (unsigned i = 0; i < first.getNumResults(); ++i)
+      for (size_t n = 0; n < (mergesResults ? calls.size() : 1); ++n) {
+        qkern::DispatchOp call = calls[n];
+        outputs.push_back(call.getResult(i).getType());
+        int64_t alias = call.getAliases()[i];
+        aliases.push_back(alias < 0 ? -1 : alias * calls.size() + n);
+      }
+    FailureOr<qkern::DispatchOp> merged = dispatch(
+        first, first.getKernel(), first.getConfig(), inputs, outputs);
+    if (failed(merged))
+      return failure();
+    merged->setAliases(aliases);
+    if (!mergesResults) // The last has what the others lead to.
+      calls.back()->replaceAllUsesWith(*merged);
+    for (size_t n = 0; mergesResults && n < calls.size(); ++n)
+      for (unsigned i = 0; i < first.getNumResults(); ++i)
+        calls[n]->getResult(i).replaceAllUsesWith(
+            merged->getResult(i * calls.size() + n));
+    for (qkern::DispatchOp call : llvm::reverse(calls)) {
+      mayAlias.erase(call);
+      call.erase();
+    }
+    return success();
+  }
+
+  /// `merge` for pieces of `calls` that leave no more than `most` arguments.
+  LogicalResult mergePieces(ArrayRef<qkern::DispatchOp> calls, size_t piece,
+                            unsigned roles, bool mergesResults) {
+    for (; calls.size() > 1; calls = calls.drop_front(
+                                 std::min(piece, calls.size())))
+      if (failed(merge(calls.take_front(piece), roles, mergesResults)))
+        return failure();
+    return success();
+  }
+
+  /// AdamW of all parameters that agree in constants, scalars and whether there
+  /// is a working copy is one kernel, where the target has kernels on lists.
+  LogicalResult mergeUpdates() {
+    constexpr unsigned kRoles = 4, kScalars = 5; // p, m, v, g; lr ...
+    SmallVector<SmallVector<qkern::DispatchOp>> groups;
+    auto belongs = [](qkern::DispatchOp a, qkern::DispatchOp b) {
+      return a.getConfig() == b.getConfig() &&
+             a.getNumResults() == b.getNumResults() &&
+             llvm::equal(a.getInputs().drop_front(kRoles),
+                         b.getInputs().drop_front(kRoles));
+    };
+    for (auto call : function.getBody().front().getOps<qkern::DispatchOp>()) {
+      auto isReturn = [](Operation *user) { return isa<func::ReturnOp>(user); };
+      if (call.getKernel() != "adamw" ||
+          call.getInputs().size() != kRoles + kScalars ||
+          !llvm::all_of(call->getUsers(), isReturn))
+        continue;
+      auto *group = llvm::find_if(
+          groups, [&](auto &group) { return belongs(group[0], call); });
+      if (group == groups.end()) {
+        groups.emplace_back();
+        group = &groups.back();
+      }
+      group->push_back(call);
+    }
+    int64_t most = target.maxListArguments() - kScalars;
+    for (ArrayRef<qkern::DispatchOp> group : groups)
+      if (int64_t piece = most / (kRoles + group[0]->getNumResults()); piece > 1)
+        if (failed(mergePieces(group, piece, kRoles, /*mergesResults=*/true)))
+          return failure();
+    return success();
+  }
+
+  /// norm_sq(a, norm_sq(b, ...)) is one kernel on a list.
+  LogicalResult mergeNorms() {
+    int64_t piece = target.maxListArguments() - 3; // sums, workspace
+    if (piece < 2)
+      return success();
+    SmallVector<SmallVector<qkern::DispatchOp>> chains;
+    for (auto call : function.getBody().front().getOps<qkern::DispatchOp>()) {
+      if (call.getKernel() != "norm_sq" || call.getInputs().size() != 2)
+        continue;
+      Value before = call.getInputs()[1];
+      if (chains.empty() || chains.back().back()->getResult(0) != before ||
+          !before.hasOneUse())
+        chains.emplace_back();
+      chains.back().push_back(call);
+    }
+    for (ArrayRef<qkern::DispatchOp> chain : chains)
+      if (failed(mergePieces(chain, piece, 1, /*mergesResults=*/false)))
+        return failure();
     return success();
   }
 

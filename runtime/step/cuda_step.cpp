@@ -35,7 +35,9 @@ struct Operation {
   const bundle::Launch *launch = nullptr;
   unsigned grid = 0;
   std::vector<DevicePtr> args;
-  std::vector<void *> parameters; // addresses of args
+  /// Addresses of args. A kernel that takes them as one struct reads all from
+  /// the first: they follow each other.
+  std::vector<void *> parameters;
   uint8_t value = 0;              // memset
   uint64_t bytes = 0;             // memset, or extents of the arguments
   uint32_t opClass = 0;

@@ -40,6 +40,10 @@ public:
   launchShape(const KernelSignature &signature,
               llvm::function_ref<mlir::InFlightDiagnostic()> emitError)
       const = 0;
+
+  /// Arguments that a kernel on lists of tensors may have (adamw, norm_sq), or
+  /// 0 where these kernels take one tensor each.
+  virtual int64_t maxListArguments() const { return 0; }
 };
 
 void registerKernelTarget(std::unique_ptr<KernelTarget> target);

@@ -21,6 +21,23 @@ TEST_F(CudaKernelTest, NormSqSumsInDouble) {
         });
 }
 
+TEST_F(CudaKernelTest, NormSqOfAListIsOneSum) {
+  Arrays inputs;
+  int64_t seed = 1;
+  for (const std::vector<int64_t> &shape :
+       std::vector<std::vector<int64_t>>{{5}, {}, {300, 701}, {4096}, {1, 1}, {70, 3}})
+    inputs.push_back(random(shape, seed++, 100));
+  inputs.push_back(scalar64(12345.678));
+  run("norm_sq", "{}", inputs, {f64({})},
+      [](const Arrays &in, const Arrays &out) {
+        double sum = in.back()[0];
+        for (size_t i = 0; i + 1 < in.size(); ++i)
+          expectOk(reference::normSq<double>(valuesOf(in[i]), {sum},
+                                             absl::MakeSpan(&sum, 1)));
+        EXPECT_NEAR(out[0][0], sum, 1e-12 * sum);
+      });
+}
+
 TEST_F(CudaKernelTest, ClipFactorGuardsAgainstNonFiniteNorms) {
   double infinity = std::numeric_limits<double>::infinity();
   double nan = std::numeric_limits<double>::quiet_NaN();
@@ -82,6 +99,61 @@ TEST_F(CudaKernelTest, AdamwMatchesTheReference) {
             }
           });
     }
+}
+
+// Every parameter of a list as alone, to the bit; sizes that fill no vector, no
+// piece and several pieces.
+TEST_F(CudaKernelTest, AdamwOfAListIsThatOfEach) {
+  const std::vector<std::vector<int64_t>> shapes = {
+      {33}, {1}, {130, 170}, {2048}, {4097}};
+  for (bool copies : {false, true})
+    for (double commit : {0.0, 1.0}) {
+      Arrays list[4], scalars, outputs;
+      std::vector<Arrays> alone;
+      for (const std::vector<int64_t> &shape : shapes) {
+        Arrays one = adamwInputs(shape, commit);
+        for (int role = 0; role < 4; ++role)
+          list[role].push_back(one[role]);
+        scalars = Arrays(one.begin() + 4, one.end());
+        Arrays made = {f32(shape), f32(shape), f32(shape)};
+        if (copies)
+          made.push_back(bf16(shape));
+        run("adamw", kAdamw, one, made, [&](const Arrays &, const Arrays &out) {
+          alone.push_back(out);
+        });
+      }
+      Arrays inputs;
+      for (const Arrays &role : list)
+        inputs.insert(inputs.end(), role.begin(), role.end());
+      inputs.insert(inputs.end(), scalars.begin(), scalars.end());
+      for (int role = 0; role < (copies ? 4 : 3); ++role)
+        for (const std::vector<int64_t> &shape : shapes)
+          outputs.push_back(role < 3 ? f32(shape) : bf16(shape));
+      run("adamw", kAdamw, inputs, outputs,
+          [&](const Arrays &, const Arrays &out) {
+            for (size_t i = 0; i < out.size(); ++i)
+              EXPECT_TRUE(out[i].sameBits(
+                  alone[i % shapes.size()][i / shapes.size()]))
+                  << "output " << i;
+          });
+    }
+}
+
+TEST_F(CudaKernelTest, RefusesListsOfUnequalTensors) {
+  Arrays inputs, scalars = adamwInputs({4}, 1);
+  for (int role = 0; role < 4; ++role)
+    for (int64_t size : {4, 5})
+      inputs.push_back(f32({role == 2 ? 4 : size}));
+  inputs.insert(inputs.end(), scalars.begin() + 4, scalars.end());
+  Arrays outputs;
+  for (int role = 0; role < 3; ++role)
+    for (int64_t size : {4, 5})
+      outputs.push_back(f32({size}));
+  expectRefused("adamw", kAdamw, inputs, outputs,
+                "adamw: p is [5] of f32 but v is [4] of f32");
+  inputs.pop_back();
+  expectRefused("adamw", kAdamw, inputs, outputs,
+                "adamw takes 9 inputs and 3 outputs, got 12 and 6");
 }
 
 TEST_F(CudaKernelTest, AdamwWithoutCommitChangesNoBit) {

@@ -206,5 +206,29 @@ TEST_F(RegistersTest, ConvolutionsAndGatesStayInRegisters) {
   }
 }
 
+// Their pointers are picked by number from the parameters, not from a copy.
+TEST_F(RegistersTest, ListsOfTensorsStayInRegisters) {
+  if (!hasNvrtc())
+    GTEST_SKIP() << "no NVRTC";
+  std::string all, copies;
+  auto add = [](std::string &list, const std::string &type) {
+    list += (list.empty() ? "" : ",") + type;
+  };
+  constexpr int kTensors = 300;
+  for (int i = 0; i < kTensors; ++i) {
+    add(all, memref(i % 3 ? "4096x4096xf32" : "1027xf32"));
+    add(copies, memref(i % 3 ? "4096x4096xbf16" : "1027xbf16"));
+  }
+  std::string f32 = memref("f32"), f64 = memref("f64");
+  std::string state = all + "," + all + "," + all;
+  std::string inputs = "(" + state + "," + all + "," + f32 + "," + f32 + "," +
+                       f32 + "," + f32 + "," + f32 + ") -> (";
+  std::string attrs =
+      "{beta1 = 0.9, beta2 = 0.95, eps = 1.0e-8, weight_decay = 0.1}";
+  expectNoSpills("adamw", attrs, inputs + state + ")");
+  expectNoSpills("adamw", attrs, inputs + state + "," + copies + ")");
+  expectNoSpills("norm_sq", "{}", "(" + all + "," + f64 + ") -> (" + f64 + ")");
+}
+
 } // namespace
 } // namespace qwen35::codegen::cuda
