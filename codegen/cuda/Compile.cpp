@@ -117,6 +117,7 @@ planStages(ArrayRef<NamedKernel> kernels, const GpuTarget &target,
       if (i > 0)
         out.symbol += "_s" + std::to_string(i);
       out.stage = stage;
+      out.cost = costOf(kernel.spec, *plan, i);
       if (std::holds_alternative<DeviceStage>(stage))
         out.source = printSource(out.symbol, kernel.spec, *plan, i);
       stages.push_back(std::move(out));

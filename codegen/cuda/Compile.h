@@ -1,6 +1,7 @@
 #ifndef QWEN35_CODEGEN_CUDA_COMPILE_H
 #define QWEN35_CODEGEN_CUDA_COMPILE_H
 
+#include "codegen/cuda/Cost.h"
 #include "codegen/cuda/Kernel.h"
 
 #include "llvm/Support/Error.h"
@@ -29,6 +30,7 @@ struct CompiledStage {
   Stage stage;
   std::string source; ///< Of a device stage.
   std::string image;  ///< Of a device stage: the cubin.
+  StageCost cost;
 };
 
 struct CompileStatistics {

@@ -53,7 +53,9 @@ struct DeviceStage {
   /// they point to. The same bytes as parameters of their own, so a launch does
   /// not tell the difference.
   bool packed = false;
-  double flops = 0; ///< For profiles; 0 where bytes are what counts.
+  // For profiles, see Cost.h:
+  double flops = 0; ///< 0: by a rule, or bytes are what counts.
+  double bytes = 0; ///< 0: by a rule.
 
   DeviceStage &constant(llvm::StringRef name, int64_t value);
   DeviceStage &constant(llvm::StringRef name, int value) {

@@ -8,6 +8,7 @@
 // kernels has it. Products with a vector (the gate of the shared expert) are
 // passes over one matrix, for which it is no good: they are kernels of our own.
 
+#include "codegen/cuda/Cost.h"
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Gemm.h"
 #include "codegen/cuda/Layout.h"
@@ -34,7 +35,9 @@ DeviceStage ownProduct(const GemmStage &product) {
   stage.sharedBytes = 3 * 2 * kTile * 128;
   stage.blocks =
       llvm::divideCeil(product.m, kTile) * llvm::divideCeil(product.n, kTile);
-  stage.flops = 2.0 * product.m * product.n * product.k;
+  StageCost cost = costOf(product);
+  stage.flops = cost.flops;
+  stage.bytes = cost.bytes;
   stage.constant("m", product.m)
       .constant("n", product.n)
       .constant("k", product.k)

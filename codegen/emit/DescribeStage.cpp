@@ -25,15 +25,15 @@ static void set(const cuda::Operand &operand, bundle::GemmOperand *out) {
 
 void describeStage(const cuda::CompiledStage &compiled, bundle::Kernel &out) {
   out.set_symbol(compiled.symbol);
+  out.set_flops(compiled.cost.flops);
+  out.set_bytes(compiled.cost.bytes);
   if (const auto *device = std::get_if<cuda::DeviceStage>(&compiled.stage)) {
     out.set_threads(device->threads);
     out.set_shared_bytes(device->sharedBytes);
     out.set_cluster(device->clusterBlocks);
-    out.set_flops(device->flops);
     return;
   }
   const auto &product = std::get<cuda::GemmStage>(compiled.stage);
-  out.set_flops(2.0 * product.m * product.n * product.k);
   bundle::Gemm *gemm = out.mutable_gemm();
   gemm->set_m(product.m);
   gemm->set_n(product.n);

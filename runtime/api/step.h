@@ -47,7 +47,17 @@ struct OpTime {
   double seconds = 0;
   // GPU:
   double flops = 0; // Kernel.flops, summed
-  double bytes = 0; // extents of the launches' arguments: an upper bound
+  double bytes = 0; // Kernel.bytes, summed; extents of arguments without them
+  double bound = 0; // seconds that peak FLOP/s or bandwidth allow, summed
+  std::string symbol; // of one kernel; empty in sums over a class
+};
+
+/// One launch on a GPU, in seconds from the start of its step.
+struct TraceEvent {
+  std::string name; // Launch.tag
+  std::string op, symbol;
+  double start = 0, seconds = 0, flops = 0, bytes = 0;
+  int64_t grid = 0;
 };
 
 /// Bytes of memory that a Step holds.
@@ -182,7 +192,13 @@ public:
   virtual StepMemory memory() const;
   /// Sorted by time, longest first; empty unless StepOptions::profile.
   virtual std::vector<OpTime> profile() const { return {}; }
+  /// The same for every kernel; GPU only.
+  virtual std::vector<OpTime> kernelProfile() const { return {}; }
+  /// The launches of the newest step that was measured; GPU only.
+  virtual std::vector<TraceEvent> trace() const { return {}; }
   virtual void resetProfile() {}
+  /// GPU: steps from now on are measured, launch by launch, or captured.
+  virtual void setProfiling(bool on) {}
   /// Zeros on a CPU and when eager.
   virtual StepGraph graph() const { return {}; }
   int64_t captures() const { return graph().captures; }

@@ -153,6 +153,9 @@ private:
     if (!(kernel.flops() >= 0) || !std::isfinite(kernel.flops()))
       return invalid("kernel ", kernel.symbol(), " takes ", kernel.flops(),
                      " flops, expected a finite number >= 0");
+    if (!(kernel.bytes() >= 0) || !std::isfinite(kernel.bytes()))
+      return invalid("kernel ", kernel.symbol(), " moves ", kernel.bytes(),
+                     " bytes, expected a finite number >= 0");
     if (kernel.has_gemm())
       return gemm(kernel);
     if (kernel.blob() >= static_cast<uint32_t>(plan.blobs_size()))

@@ -66,8 +66,6 @@ class StepPrinter {
 public:
   explicit StepPrinter(FILE *stream);
   void print(const StepRecord &record);
-  /// Whether a line was printed.
-  bool started() const { return !first; }
 
 private:
   FILE *stream;

@@ -95,8 +95,10 @@ public:
         if (event)
           api->eventDestroy(event);
     }
+    events.push_back(origin);
     for (Event event : events)
-      api->eventDestroy(event);
+      if (event)
+        api->eventDestroy(event);
     kernels.clear();
     if (handle)
       blas->destroy(handle);
@@ -123,6 +125,9 @@ public:
     QWEN35_RETURN_IF_ERROR(allocate());
     QWEN35_RETURN_IF_ERROR(loadKernels());
     resolve();
+    profiling = options.profile;
+    kernelTimes.resize(kernels.size() + 1);
+    peaks = GpuDevice::peaksOf(gpu->name());
     QWEN35_RETURN_IF_ERROR(loadGemms());
     QWEN35_RETURN_IF_ERROR(prepareIo());
     if (options.poison)
@@ -156,12 +161,16 @@ public:
     QWEN35_RETURN_IF_ERROR(enqueue(*program));
     QWEN35_RETURN_IF_ERROR(fetchOutputs());
     QWEN35_RETURN_IF_ERROR(synchronize(absl::StrCat("program ", name)));
-    return options.profile ? collectTimes(*program) : absl::OkStatus();
+    return profiling ? collectTimes(*program) : absl::OkStatus();
   }
 
   absl::Status runStep(int64_t count, FillRow fill) override {
-    if (eager())
-      return Step::runStep(count, fill);
+    if (eager()) {
+      beginsTrace = true;
+      absl::Status status = Step::runStep(count, fill);
+      inStep = false;
+      return status;
+    }
     QWEN35_RETURN_IF_ERROR(gpu->use());
     absl::StatusOr<Rows *> made = rowSet(count);
     QWEN35_RETURN_IF_ERROR(made.status());
@@ -216,24 +225,23 @@ public:
     return result;
   }
 
-  std::vector<OpTime> profile() const override {
-    std::vector<OpTime> result;
-    if (!options.profile)
-      return result;
-    for (const OpTime &time : times)
-      if (time.calls != 0)
-        result.push_back(time);
-    std::sort(result.begin(), result.end(),
-              [](const OpTime &a, const OpTime &b) {
-                return std::tie(b.seconds, a.op) < std::tie(a.seconds, b.op);
-              });
-    return result;
+  std::vector<OpTime> profile() const override { return longestFirst(times); }
+  std::vector<OpTime> kernelProfile() const override {
+    return longestFirst(kernelTimes);
   }
+  std::vector<TraceEvent> trace() const override { return launches; }
 
   void resetProfile() override {
-    for (OpTime &time : times)
-      time = OpTime{time.op};
+    for (std::vector<OpTime> *list : {&times, &kernelTimes})
+      for (OpTime &time : *list) {
+        OpTime cleared{time.op};
+        cleared.symbol = time.symbol;
+        time = cleared;
+      }
+    launches.clear();
   }
+
+  void setProfiling(bool on) override { profiling = on; }
 
   StepGraph graph() const override { return graphs; }
   std::optional<StepDevice> device() const override {
@@ -289,8 +297,19 @@ protected:
   }
 
 private:
-  bool eager() const {
-    return options.eager || options.sync || options.profile;
+  bool eager() const { return options.eager || options.sync || profiling; }
+
+  static std::vector<OpTime> longestFirst(const std::vector<OpTime> &list) {
+    std::vector<OpTime> result;
+    for (const OpTime &time : list)
+      if (time.calls != 0)
+        result.push_back(time);
+    std::sort(result.begin(), result.end(),
+              [](const OpTime &a, const OpTime &b) {
+                return std::tie(b.seconds, a.op, a.symbol) <
+                       std::tie(a.seconds, b.op, b.symbol);
+              });
+    return result;
   }
 
   DevicePtr address(uint32_t index) const {
@@ -669,12 +688,18 @@ private:
       for (int i = 0; i < message().arenas_size(); ++i)
         if (message().arenas(i).name() == "act")
           QWEN35_RETURN_IF_ERROR(setArena(static_cast<size_t>(i), 0xff));
-    if (options.profile)
+    if (profiling) {
+      if (std::exchange(beginsTrace, false)) {
+        inStep = true;
+        launches.clear();
+        QWEN35_RETURN_IF_ERROR(mark(origin));
+      }
       QWEN35_RETURN_IF_ERROR(mark(0));
+    }
     for (size_t i = 0; i < program.operations.size(); ++i) {
       const Operation &operation = program.operations[i];
       QWEN35_RETURN_IF_ERROR(enqueue(operation));
-      if (options.profile)
+      if (profiling)
         QWEN35_RETURN_IF_ERROR(mark(i + 1));
       if (options.sync)
         if (absl::Status status = synchronize("the launch"); !status.ok())
@@ -743,29 +768,61 @@ private:
   }
 
   absl::Status mark(size_t index) {
-    while (events.size() <= index) {
-      Event event = nullptr;
+    while (events.size() <= index)
+      events.push_back(nullptr);
+    return mark(events[index]);
+  }
+
+  absl::Status mark(Event &event) {
+    if (!event)
       QWEN35_RETURN_IF_ERROR(
           api->check(api->eventCreate(&event, kEventDefault), "cuEventCreate"));
-      events.push_back(event);
-    }
-    return api->check(api->eventRecord(events[index], stream), "cuEventRecord");
+    return api->check(api->eventRecord(event, stream), "cuEventRecord");
+  }
+
+  absl::StatusOr<double> secondsBetween(Event from, Event to) {
+    float milliseconds = 0;
+    QWEN35_RETURN_IF_ERROR(api->check(
+        api->eventElapsedTime(&milliseconds, from, to), "cuEventElapsedTime"));
+    return milliseconds * 1e-3;
   }
 
   absl::Status collectTimes(const Program &program) {
     for (size_t i = 0; i < program.operations.size(); ++i) {
       const Operation &operation = program.operations[i];
-      float milliseconds = 0;
-      QWEN35_RETURN_IF_ERROR(api->check(
-          api->eventElapsedTime(&milliseconds, events[i], events[i + 1]),
-          "cuEventElapsedTime"));
-      OpTime &time = times[operation.opClass];
-      ++time.calls;
-      time.seconds += milliseconds * 1e-3;
-      time.bytes += static_cast<double>(operation.bytes);
-      if (operation.launch)
-        time.flops +=
-            message().kernels(static_cast<int>(operation.kernel)).flops();
+      absl::StatusOr<double> seconds = secondsBetween(events[i], events[i + 1]);
+      QWEN35_RETURN_IF_ERROR(seconds.status());
+      const bundle::Kernel *kernel =
+          operation.launch
+              ? &message().kernels(static_cast<int>(operation.kernel))
+              : nullptr;
+      double flops = kernel ? kernel->flops() : 0;
+      double bytes = kernel && kernel->bytes() > 0
+                         ? kernel->bytes()
+                         : static_cast<double>(operation.bytes);
+      double bound = std::max(flops / peaks.flops, bytes / peaks.bandwidth);
+      OpTime &whole = times[operation.opClass];
+      OpTime &single = kernelTimes[kernel ? operation.kernel : kernels.size()];
+      if (single.op.empty()) {
+        single.op = whole.op;
+        single.symbol = kernel ? kernel->symbol() : "memset";
+      }
+      for (OpTime *time : {&whole, &single}) {
+        ++time->calls;
+        time->seconds += *seconds;
+        time->flops += flops;
+        time->bytes += bytes;
+        // Of a device without known peaks nothing is said.
+        if (peaks.flops > 0 && peaks.bandwidth > 0)
+          time->bound += bound;
+      }
+      if (!inStep)
+        continue;
+      absl::StatusOr<double> start = secondsBetween(origin, events[i]);
+      QWEN35_RETURN_IF_ERROR(start.status());
+      launches.push_back({operation.launch ? operation.launch->tag() : "memset",
+                          whole.op, single.symbol, *start, *seconds, flops,
+                          bytes, operation.grid});
     }
     return absl::OkStatus();
   }
@@ -786,7 +843,13 @@ private:
   std::map<int64_t, Rows> rowSets;
   std::map<std::string, uint32_t> ops; // index into times
   std::vector<OpTime> times;
+  std::vector<OpTime> kernelTimes; // by kernel, then memsets
+  bool profiling = false;
   std::vector<Event> events;
+  Event origin = nullptr; // where the trace begins
+  bool beginsTrace = false, inStep = false;
+  std::vector<TraceEvent> launches;
+  DevicePeaks peaks;
   std::vector<std::string> loadNotes;
   StepGraph graphs;
   int64_t products = 0; // given to the library since the last capture began

@@ -40,6 +40,7 @@ private:
   absl::Status writeRecords();
   absl::Status train(const CheckpointStore &store);
   absl::Status showLoss(const std::string &when);
+  absl::Status showProfile(int64_t steps);
   absl::Status exportModel();
   LoaderOptions loaderOptions() const;
   template <typename... Args>
@@ -58,6 +59,7 @@ private:
   std::shared_ptr<const Corpus> corpus;
   std::optional<TrainingStep> step;
   std::optional<Batch> firstBatch; // for --eval-loss
+  std::optional<ProfileRun> profile;
   bool stopped = false;
 };
 
@@ -102,8 +104,7 @@ absl::Status Run::execute() {
                   summaryRecord(step->raw(), before, state.step, seconds,
                                 setup.recipe.train.rows)));
     if (options.profile)
-      say("%s",
-          describeProfile(step->raw().profile(), state.step - before));
+      QWEN35_RETURN_IF_ERROR(showProfile(state.step - before));
     if (state.step > before && !stopped)
       QWEN35_RETURN_IF_ERROR(showLoss(absl::StrCat("step ", state.step)));
   } else if (setup.steps > 0) {
@@ -255,8 +256,10 @@ absl::Status Run::train(const CheckpointStore &store) {
       EventFile::create(tensorboard, state.step);
   QWEN35_RETURN_IF_ERROR(events.status());
 
+  if (options.profile)
+    profile.emplace(step->raw(), setup.steps - state.step);
   Trainer trainer({*step, **loader, store, **metrics, **events, setup.recipe,
-                   out, !options.noSave},
+                   out, !options.noSave, profile ? &*profile : nullptr},
                   setup.steps, options.maxSkipped);
   absl::StatusOr<TrainEnd> end = trainer.run(state);
   QWEN35_RETURN_IF_ERROR(end.status());
@@ -271,6 +274,25 @@ absl::Status Run::showLoss(const std::string &when) {
   absl::StatusOr<double> loss = step->evaluate(*firstBatch);
   QWEN35_RETURN_IF_ERROR(loss.status());
   say("eval loss %.7f on the first batch (%s)\n", *loss, when);
+  return absl::OkStatus();
+}
+
+absl::Status Run::showProfile(int64_t steps) {
+  std::optional<StepDevice> device = step->raw().device();
+  if (!device) {
+    say("%s", describeProfile(step->raw().profile(), steps));
+    return absl::OkStatus();
+  }
+  constexpr size_t kKernels = 30;
+  say("%s", profile->report(kKernels));
+  std::string table = joinPath(options.out, "profile.txt");
+  std::string trace = joinPath(options.out, "trace.json");
+  QWEN35_RETURN_IF_ERROR(writeFile(table, profile->report(0)));
+  QWEN35_RETURN_IF_ERROR(
+      writeFile(trace, chromeTrace(step->raw().trace(), device->name)));
+  say("profile %s has every kernel, %s the launches of one step (Perfetto, "
+      "chrome://tracing)\n",
+      table, trace);
   return absl::OkStatus();
 }
 

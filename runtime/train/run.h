@@ -35,7 +35,7 @@ struct RunOptions {
   int threads = 0;       // 0: one per CPU
   bool dryRun = false;   // stop after the plan
   bool evalLoss = false; // loss of the eval program on the first batch
-  bool profile = false;  // time per class of op
+  bool profile = false;  // time per class of op, on a GPU per kernel
   bool noSave = false;   // write no checkpoint, for measurements
   int maxSkipped = 5;    // non-finite steps in a row before the run gives up
 
@@ -47,8 +47,10 @@ struct RunOptions {
 ///
 /// A run folder holds recipe.toml (resolved), run.json (bundle, machine, which
 /// kernels every kind of layer runs on), metrics.jsonl, summary.json (of a run
-/// that ended), tensorboard/, checkpoints/ and lock. A signal (SIGTERM, SIGINT) ends a run in order: the
-/// step under way is finished, a checkpoint is saved, the result is ok.
+/// that ended), profile.txt and trace.json (of a profile on a GPU),
+/// tensorboard/, checkpoints/ and lock. A signal (SIGTERM, SIGINT) ends a run
+/// in order: the step under way is finished, a checkpoint is saved, the result
+/// is ok.
 ///
 /// Errors  One sentence each. What is wrong with options, files or folders is
 ///         found before the first step; a checkpoint that cannot be saved is

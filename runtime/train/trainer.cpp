@@ -83,9 +83,13 @@ absl::Status Trainer::trainOne() {
   record.step = state.step + 1;
   StepScalars scalars =
       scalarsOf(parts.recipe, record.step, state.step - state.skipped);
+  if (parts.profile)
+    parts.profile->beforeStep();
   absl::StatusOr<StepResult> result = parts.step.train(batch, scalars);
   QWEN35_RETURN_IF_ERROR(result.status());
   record.stepSeconds = secondsSince(start);
+  if (parts.profile)
+    parts.profile->afterStep(record.stepSeconds - record.dataSeconds);
 
   record.totalSteps = lastStep;
   record.loss = result->loss;
@@ -138,9 +142,9 @@ void Trainer::measureDevice(StepRecord &record) {
 }
 
 void Trainer::report(StepRecord &record) {
-  bool first = !printer.started();
   printer.print(record);
-  if (first && record.onDevice) {
+  if (record.onDevice && std::exchange(saidCaptures, record.graphCaptures) !=
+                             record.graphCaptures) {
     absl::FPrintF(parts.out, "%s",
                   describeLaunches(record.launches,
                                    parts.step.raw().graph()));

@@ -14,6 +14,7 @@
 #include "runtime/records/event_file.h"
 #include "runtime/records/metrics_file.h"
 #include "runtime/records/step_record.h"
+#include "runtime/train/profile_run.h"
 #include "runtime/train/training_step.h"
 
 namespace qwen35 {
@@ -28,6 +29,7 @@ struct TrainerParts {
   const Recipe &recipe;
   FILE *out;
   bool saves = true; // false: no checkpoint is written, whatever the recipe says
+  ProfileRun *profile = nullptr; // told of every step
 };
 
 /// How a run ended.
@@ -73,7 +75,7 @@ private:
   EtaClock clock;
   std::optional<StepDevice> device; // a GPU
   StepMemory memory;                // as it was after the newest capture
-  int64_t measuredCaptures = -1;
+  int64_t measuredCaptures = -1, saidCaptures = -1;
   int64_t savedStep = -1; // the newest checkpoint of this run
   int skippedInRow = 0;
   std::string lastComplaint;

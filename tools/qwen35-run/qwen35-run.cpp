@@ -118,7 +118,10 @@ int main(int argc, char **argv) {
                "show the loss of the first batch at the start, after the last "
                "step and from the exported folder")
       ->group("Output");
-  app.add_flag("--profile", options.profile, "show time per class of op")
+  app.add_flag(
+         "--profile", options.profile,
+         "show time per class of op; on a GPU per kernel too, against the "
+         "roofline, and write trace.json")
       ->group("Output");
   app.add_flag("--dry-run", options.dryRun,
                "check everything, print recipe, parameters and memory plan, "

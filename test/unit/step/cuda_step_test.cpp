@@ -195,7 +195,20 @@ TEST_F(CudaStepTest, ProfilesEveryClass) {
     }
   }
   EXPECT_EQ(calls, 2u + 3 + 6); // begin, accumulate, finish
+  uint64_t ofKernels = 0;
+  for (const OpTime &time : tiny.step->kernelProfile()) {
+    EXPECT_FALSE(time.symbol.empty());
+    ofKernels += time.calls;
+  }
+  EXPECT_EQ(ofKernels, calls);
+  EXPECT_EQ(tiny.step->trace().size(), calls);
   tiny.step->resetProfile();
+  EXPECT_TRUE(tiny.step->profile().empty());
+  EXPECT_TRUE(tiny.step->kernelProfile().empty());
+  // Captured from here on.
+  tiny.step->setProfiling(false);
+  ASSERT_TRUE(train(*tiny.step, 2, 1).ok());
+  EXPECT_EQ(tiny.step->captures(), 1);
   EXPECT_TRUE(tiny.step->profile().empty());
 }
 

@@ -103,5 +103,37 @@ TEST_F(CudaRunTest, TellsSpeedMemoryAndLaunches) {
   EXPECT_EQ(countLines(metrics, "device_mem"), 0);
 }
 
+/// A profile counts launch by launch, then captures; no bit depends on it.
+TEST_F(CudaRunTest, ProfilesAgainstTheRoofline) {
+  ASSERT_OK(tiny.run(options("cuda", 8, "plain")));
+  RunOptions run = options("cuda", 8, "gpu");
+  run.profile = true;
+  ASSERT_OK(tiny.run(run));
+  EXPECT_EQ(tiny.state("plain", 8), tiny.state("gpu", 8));
+  // A warm-up, three measured, four captured.
+  expectContains(tiny.output,
+                 "profile of 3 steps launch by launch, figures per step; MB: "
+                 "operands read and written once; bound: 989.4 TFLOP/s bf16 "
+                 "and 4800 GB/s, theoretical, of emulated H200\n");
+  expectContains(tiny.output, "sum of launches ");
+  expectContains(tiny.output, "; captured step ");
+  expectContains(tiny.output, "launch  14 per step, one by one");
+  expectContains(tiny.output, " nodes for 14 launches of the plan ");
+  std::string table = readAll(tiny.folder.in("gpu/profile.txt"));
+  EXPECT_EQ(countLines(table, "memset "), 2); // as a class and as a kernel
+  auto trace = parseJson(readAll(tiny.folder.in("gpu/trace.json")), "trace");
+  ASSERT_OK(trace);
+  const nlohmann::json &events = (*trace)["traceEvents"];
+  ASSERT_EQ(events.size(), 2u + 14); // names of process and stream
+  double end = 0;
+  for (size_t i = 2; i < events.size(); ++i) {
+    EXPECT_EQ(events[i]["ph"], "X");
+    EXPECT_GE(events[i]["ts"].get<double>() + 1e-3, end);
+    end = events[i]["ts"].get<double>() + events[i]["dur"].get<double>();
+    EXPECT_GT(events[i]["args"]["bytes"].get<double>(), 0);
+  }
+  EXPECT_EQ(events.back()["cat"], events.back()["args"]["op"]);
+}
+
 } // namespace
 } // namespace qwen35::test
