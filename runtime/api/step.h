@@ -155,6 +155,15 @@ public:
   /// set is what the row before had.
   virtual absl::Status runStep(int64_t rows, FillRow fill);
 
+  /// Whether runStep comes in three parts too, so that data of a step travel
+  /// while the one before runs: stageStep, launchStep, finishStep. A step may
+  /// be staged at any time, and again before its launch (the last time counts);
+  /// launched when the one before is finished. Outputs hold after finishStep.
+  virtual bool overlaps() const { return false; }
+  virtual absl::Status stageStep(int64_t rows, FillRow fill);
+  virtual absl::Status launchStep();
+  virtual absl::Status finishStep();
+
   /// Index of the buffer of that name.
   absl::StatusOr<uint32_t> findBuffer(absl::string_view name) const;
   /// Copies `bytes` of a buffer out or in, from byte `offset` on.

@@ -86,8 +86,9 @@ public:
     if (!gpu)
       return;
     gpu->use().IgnoreError();
-    if (stream)
-      api->streamSynchronize(stream);
+    for (Stream each : {stream, upload})
+      if (each)
+        api->streamSynchronize(each);
     for (auto &[count, rows] : rowSets) {
       if (rows.exec)
         api->graphExecDestroy(rows.exec);
@@ -171,36 +172,64 @@ public:
       inStep = false;
       return status;
     }
+    QWEN35_RETURN_IF_ERROR(stageStep(count, fill));
+    QWEN35_RETURN_IF_ERROR(launchStep());
+    return finishStep();
+  }
+
+  bool overlaps() const override { return !eager(); }
+
+  absl::Status stageStep(int64_t count, FillRow fill) override {
     QWEN35_RETURN_IF_ERROR(gpu->use());
     absl::StatusOr<Rows *> made = rowSet(count);
     QWEN35_RETURN_IF_ERROR(made.status());
     Rows &rows = **made;
-    int parity = static_cast<int>(steps++ % 2);
+    // The slots of the other parity are those of the step under way. These here
+    // are free, but for an upload that is made again.
+    int parity = static_cast<int>(steps % 2);
+    if (staged != 0)
+      QWEN35_RETURN_IF_ERROR(api->check(api->streamSynchronize(upload),
+                                        "waiting for an earlier batch"));
     for (int64_t i = 0; i < count; ++i) {
       QWEN35_RETURN_IF_ERROR(fill(i));
       std::memcpy(rows.pinned[parity].host() + i * in.bytes, in.host.host(),
                   in.bytes);
     }
-    uint64_t bytes = static_cast<uint64_t>(count) * in.bytes;
     QWEN35_RETURN_IF_ERROR(api->check(
         api->memcpyHtoDAsync(rows.staged[parity].device(),
-                             rows.pinned[parity].host(), bytes, upload),
+                             rows.pinned[parity].host(),
+                             static_cast<uint64_t>(count) * in.bytes, upload),
         "cuMemcpyHtoDAsync_v2 of a batch"));
     QWEN35_RETURN_IF_ERROR(api->check(
         api->eventRecord(rows.uploaded[parity], upload), "cuEventRecord"));
+    staged = count;
+    return absl::OkStatus();
+  }
+
+  absl::Status launchStep() override {
+    if (staged == 0)
+      return absl::FailedPreconditionError("no step is staged");
+    QWEN35_RETURN_IF_ERROR(gpu->use());
+    int64_t count = std::exchange(staged, 0);
+    Rows &rows = rowSets[count];
+    int parity = static_cast<int>(steps++ % 2);
     QWEN35_RETURN_IF_ERROR(
         api->check(api->streamWaitEvent(stream, rows.uploaded[parity], 0),
                    "cuStreamWaitEvent"));
     QWEN35_RETURN_IF_ERROR(api->check(
         api->memcpyDtoDAsync(rows.slots.device(), rows.staged[parity].device(),
-                             bytes, stream),
+                             static_cast<uint64_t>(count) * in.bytes, stream),
         "cuMemcpyDtoDAsync_v2 of a batch"));
     if (!rows.exec)
       QWEN35_RETURN_IF_ERROR(capture(rows, count));
     QWEN35_RETURN_IF_ERROR(
         api->check(api->graphLaunch(rows.exec, stream), "cuGraphLaunch"));
     ++graphs.launches;
-    QWEN35_RETURN_IF_ERROR(fetchOutputs());
+    return fetchOutputs();
+  }
+
+  absl::Status finishStep() override {
+    QWEN35_RETURN_IF_ERROR(gpu->use());
     return synchronize("the captured step");
   }
 
@@ -853,7 +882,8 @@ private:
   std::vector<std::string> loadNotes;
   StepGraph graphs;
   int64_t products = 0; // given to the library since the last capture began
-  uint64_t steps = 0;
+  uint64_t steps = 0;   // launched
+  int64_t staged = 0;   // rows of the step that is staged, or 0
 };
 
 } // namespace

@@ -91,6 +91,14 @@ absl::Status Step::runStep(int64_t rows, FillRow fill) {
   return absl::OkStatus();
 }
 
+static absl::Status noParts() {
+  return absl::FailedPreconditionError("a step of this target has no parts");
+}
+
+absl::Status Step::stageStep(int64_t, FillRow) { return noParts(); }
+absl::Status Step::launchStep() { return noParts(); }
+absl::Status Step::finishStep() { return noParts(); }
+
 const char *Step::programOf(int64_t row, int64_t rows) const {
   if (rows == 1 && hasProgram("only"))
     return "only";

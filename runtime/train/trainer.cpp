@@ -77,17 +77,23 @@ absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
 
 absl::Status Trainer::trainOne() {
   Clock::time_point start = Clock::now();
-  QWEN35_RETURN_IF_ERROR(parts.loader.next(batch));
   StepRecord record;
-  record.dataSeconds = parts.loader.waitedSeconds();
+  QWEN35_RETURN_IF_ERROR(aheadStatus);
+  if (ahead) {
+    std::swap(batch, next);
+  } else {
+    QWEN35_RETURN_IF_ERROR(parts.loader.next(batch));
+    record.dataSeconds = parts.loader.waitedSeconds();
+  }
   record.step = state.step + 1;
   StepScalars scalars =
       scalarsOf(parts.recipe, record.step, state.step - state.skipped);
   if (parts.profile)
     parts.profile->beforeStep();
-  absl::StatusOr<StepResult> result = parts.step.train(batch, scalars);
+  absl::StatusOr<StepResult> result = runBatch(scalars, record.step < lastStep);
   QWEN35_RETURN_IF_ERROR(result.status());
   record.stepSeconds = secondsSince(start);
+  record.dataSeconds += aheadWait;
   if (parts.profile)
     parts.profile->afterStep(record.stepSeconds - record.dataSeconds);
 
@@ -120,6 +126,34 @@ absl::Status Trainer::trainOne() {
   state.skipped += record.committed ? 0 : 1;
   report(record);
   return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> Trainer::runBatch(const StepScalars &scalars,
+                                             bool more) {
+  bool staged = std::exchange(ahead, false);
+  aheadWait = 0;
+  if (!parts.step.raw().overlaps())
+    return parts.step.train(batch, scalars);
+  if (!staged || !(scalars == aheadScalars))
+    QWEN35_RETURN_IF_ERROR(parts.step.stage(batch, scalars));
+  QWEN35_RETURN_IF_ERROR(parts.step.launch());
+  double waited = 0;
+  if (more) {
+    aheadStatus = parts.loader.next(next);
+    waited = parts.loader.waitedSeconds();
+    aheadScalars =
+        scalarsOf(parts.recipe, state.step + 2, state.step + 1 - state.skipped);
+    if (aheadStatus.ok())
+      aheadStatus = parts.step.stage(next, aheadScalars);
+    ahead = aheadStatus.ok();
+  }
+  Clock::time_point ready = Clock::now();
+  absl::StatusOr<StepResult> result = parts.step.finish();
+  // A step that is over by then waited for the data, not they for it.
+  constexpr double kAtOnce = 50e-6;
+  if (secondsSince(ready) < kAtOnce)
+    aheadWait = waited;
+  return result;
 }
 
 void Trainer::measureDevice(StepRecord &record) {

@@ -44,6 +44,9 @@ struct TrainEnd {
 /// Saving  Every train.save_every steps, after the last one and when stopped. A
 ///         save that fails in between is reported and training goes on, its
 ///         state being intact; the last one must succeed.
+/// Data    Of the next step they go to the device while a step runs. Nothing
+///         else is ahead of its time: a record, a checkpoint or a signal finds
+///         the state of the step that is finished.
 /// Guard   A step whose gradient norm is not finite changes nothing; it is
 ///         reported and counted, and after `maxSkipped` in a row the run gives
 ///         up.
@@ -59,6 +62,9 @@ public:
 
 private:
   absl::Status trainOne();
+  /// Trains on `batch`; meanwhile, if `more` steps follow and the target can,
+  /// brings the data of the next one to the device.
+  absl::StatusOr<StepResult> runBatch(const StepScalars &scalars, bool more);
   void report(StepRecord &record);
   void measureDevice(StepRecord &record);
   absl::Status save();
@@ -71,6 +77,14 @@ private:
 
   TrainState state;
   Batch batch;
+  // The next one, when it was brought to the device ahead of its turn: its
+  // scalars follow from all steps before it being committed, which may turn out
+  // not to be so.
+  Batch next;
+  bool ahead = false;
+  StepScalars aheadScalars;
+  absl::Status aheadStatus; // of next; comes up in its turn
+  double aheadWait = 0; // seconds that a finished step had to wait for its data
   StepPrinter printer;
   EtaClock clock;
   std::optional<StepDevice> device; // a GPU

@@ -186,19 +186,41 @@ absl::Status TrainingStep::fill(const PackedRow &row, const Batch &batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> TrainingStep::train(const Batch &batch,
-                                               const StepScalars &scalars) {
+absl::Status TrainingStep::setScalars(const Batch &batch,
+                                      const StepScalars &scalars) {
   if (batch.rows.empty())
     return absl::InvalidArgumentError("a step needs at least one row");
   QWEN35_RETURN_IF_ERROR(step->setScalar("lr", scalars.lr));
   QWEN35_RETURN_IF_ERROR(
       step->setScalar("bias_correction1", scalars.biasCorrection1));
-  QWEN35_RETURN_IF_ERROR(
-      step->setScalar("bias_correction2", scalars.biasCorrection2));
+  return step->setScalar("bias_correction2", scalars.biasCorrection2);
+}
+
+absl::StatusOr<StepResult> TrainingStep::train(const Batch &batch,
+                                               const StepScalars &scalars) {
+  QWEN35_RETURN_IF_ERROR(setScalars(batch, scalars));
   QWEN35_RETURN_IF_ERROR(step->runStep(
       static_cast<int64_t>(batch.rows.size()), [&](int64_t row) {
         return fill(batch.rows[static_cast<size_t>(row)], batch);
       }));
+  return result();
+}
+
+absl::Status TrainingStep::stage(const Batch &batch,
+                                 const StepScalars &scalars) {
+  QWEN35_RETURN_IF_ERROR(setScalars(batch, scalars));
+  return step->stageStep(
+      static_cast<int64_t>(batch.rows.size()), [&](int64_t row) {
+        return fill(batch.rows[static_cast<size_t>(row)], batch);
+      });
+}
+
+absl::StatusOr<StepResult> TrainingStep::finish() {
+  QWEN35_RETURN_IF_ERROR(step->finishStep());
+  return result();
+}
+
+absl::StatusOr<StepResult> TrainingStep::result() const {
   StepResult result;
   float commit = 0;
   for (auto [name, value] : {std::pair{"loss", &result.loss},

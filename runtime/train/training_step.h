@@ -20,6 +20,7 @@ namespace qwen35 {
 /// Scalars of one optimizer step that the host computes.
 struct StepScalars {
   float lr = 0, biasCorrection1 = 1, biasCorrection2 = 1;
+  bool operator==(const StepScalars &) const = default;
 };
 
 /// Those of step `step` (from 1) of a run of which `committed` steps changed
@@ -68,12 +69,18 @@ public:
   /// Errors  InvalidArgument for a batch without rows or rows of another shape.
   absl::StatusOr<StepResult> train(const Batch &batch,
                                    const StepScalars &scalars);
+  /// The same in parts, where raw().overlaps(): see Step::stageStep.
+  absl::Status stage(const Batch &batch, const StepScalars &scalars);
+  absl::Status launch() { return step->launchStep(); }
+  absl::StatusOr<StepResult> finish();
   /// The loss of the eval program over the batch; no state changes.
   absl::StatusOr<double> evaluate(const Batch &batch);
 
 private:
   TrainingStep() = default;
   absl::Status fill(const PackedRow &row, const Batch &batch);
+  absl::Status setScalars(const Batch &batch, const StepScalars &scalars);
+  absl::StatusOr<StepResult> result() const;
 
   std::unique_ptr<Step> step;
   std::vector<ParamSpec> specs;

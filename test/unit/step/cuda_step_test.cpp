@@ -67,8 +67,10 @@ void fillState(Step &step) {
     ASSERT_TRUE(step.fillBuffer(step.findBuffer(name).value(), 0).ok());
 }
 
-absl::Status train(Step &step, int rows, int seed) {
-  return step.runStep(rows, [&](int64_t row) {
+/// Gives `how` the rows of a step.
+template <typename How>
+absl::Status withRows(Step &step, int rows, int seed, How how) {
+  return how([&](int64_t row) {
     absl::Span<int32_t> ids = step.input("ids").value();
     absl::Span<int32_t> labels = step.input("labels").value();
     for (int t = 0; t < kTokens; ++t) {
@@ -86,6 +88,16 @@ absl::Status train(Step &step, int rows, int seed) {
       EXPECT_TRUE(step.setScalar(name, value).ok());
     return absl::OkStatus();
   });
+}
+
+absl::Status train(Step &step, int rows, int seed) {
+  return withRows(step, rows, seed,
+                  [&](auto fill) { return step.runStep(rows, fill); });
+}
+
+absl::Status stage(Step &step, int rows, int seed) {
+  return withRows(step, rows, seed,
+                  [&](auto fill) { return step.stageStep(rows, fill); });
 }
 
 /// Everything that a few steps of changing sizes leave behind.
@@ -122,6 +134,31 @@ TEST_F(CudaStepTest, CapturedEagerAndCpuAgreeToTheBit) {
   EXPECT_EQ(trail(*poisoned.step), expected);
   EXPECT_EQ(captured.step->captures(), 2); // of one row and of three
   EXPECT_EQ(eager.step->captures(), 0);
+}
+
+TEST_F(CudaStepTest, TakesDataWhileAStepRuns) {
+  Tiny whole = makeTiny({.target = "cuda"}),
+       parts = makeTiny({.target = "cuda"});
+  EXPECT_TRUE(parts.step->overlaps());
+  EXPECT_FALSE(makeTiny({.target = "cuda", .eager = true}).step->overlaps());
+  EXPECT_EQ(std::string(parts.step->launchStep().message()),
+            "no step is staged");
+  fillState(*whole.step);
+  fillState(*parts.step);
+  ASSERT_TRUE(stage(*parts.step, 1, 0).ok());
+  for (int i = 0; i < 6; ++i) {
+    ASSERT_TRUE(train(*whole.step, i % 2 ? 3 : 1, i).ok());
+    ASSERT_TRUE(parts.step->launchStep().ok());
+    // Data of the next step, at first wrong ones, in other numbers of rows.
+    ASSERT_TRUE(stage(*parts.step, 3, 40 + i).ok());
+    ASSERT_TRUE(stage(*parts.step, 1, 50 + i).ok());
+    ASSERT_TRUE(stage(*parts.step, i % 2 ? 1 : 3, i + 1).ok());
+    ASSERT_TRUE(parts.step->finishStep().ok());
+    for (const char *name : {"loss", "grad_norm", "commit"})
+      EXPECT_EQ(parts.step->output(name).value(),
+                whole.step->output(name).value());
+  }
+  EXPECT_EQ(get(*parts.step, "w"), get(*whole.step, "w"));
 }
 
 TEST_F(CudaStepTest, CapturesOncePerNumberOfRows) {

@@ -5,6 +5,8 @@
 #include "test/unit/train/train_test_util.h"
 
 #include <cstdlib>
+#include <cstring>
+#include <limits>
 
 namespace qwen35::test {
 namespace {
@@ -66,6 +68,29 @@ TEST_F(CudaRunTest, ExportsWhatTheCpuExports) {
   }
   EXPECT_EQ(readAll(tiny.folder.in("hf-cpu/model.safetensors")),
             readAll(tiny.folder.in("hf-cuda/model.safetensors")));
+}
+
+/// Data of a step are staged before it is known whether the one before is
+/// committed; here none ever is.
+TEST_F(CudaRunTest, StagesAgainWhatASkippedStepChanges) {
+  MadeTensor w = makeTensor("model.w", ElementType::F32, {256});
+  float infinity = std::numeric_limits<float>::infinity();
+  std::memcpy(&w.bytes[4 * 'e'], &infinity, 4);
+  ASSERT_OK(makeFolders(tiny.folder.in("hf")));
+  ASSERT_OK(writeTensors(tiny.folder.in("hf/model.safetensors"), {w}));
+  for (const char *target : {"cpu", "cuda"}) {
+    RunOptions run = options(target, 30, target);
+    run.initSeed.reset();
+    run.weights = tiny.folder.in("hf");
+    run.maxSkipped = 3;
+    absl::Status status = tiny.run(run);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+    expectContains(std::string(status.message()),
+                   "3 steps in a row, up to step 3, had a gradient norm that "
+                   "is not finite");
+    EXPECT_EQ(countLines(tiny.output, "changed nothing"), 3);
+  }
+  EXPECT_EQ(tiny.state("cpu", 3), tiny.state("cuda", 3));
 }
 
 /// What a run says about the device, in its lines and in its records.
