@@ -221,6 +221,7 @@ struct MulSigmoid : KernelFamily {
 
 struct MulSigmoidBwd : KernelFamily {
   StringRef op() const override { return "mul_sigmoid_bwd"; }
+  bool writesViews(unsigned) const override { return true; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {

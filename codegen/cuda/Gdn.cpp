@@ -387,6 +387,7 @@ struct GdnScanBwd : KernelFamily {
 
 struct GdnLocalBwd : KernelFamily {
   StringRef op() const override { return "gdn_local_bwd"; }
+  bool writesViews(unsigned number) const override { return number < 3; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {

@@ -102,6 +102,8 @@ public:
   virtual llvm::FailureOr<KernelPlan> plan(const KernelSpec &spec,
                                            const GpuTarget &target,
                                            EmitError emitError) const = 0;
+  /// Whether output `number` may be a view of rows further apart, at no cost.
+  virtual bool writesViews(unsigned /*number*/) const { return false; }
 };
 
 /// The family of an op, or null.

@@ -114,6 +114,7 @@ public:
   StringRef op() const override {
     return adds ? "rms_norm_bwd_add" : "rms_norm_bwd";
   }
+  bool writesViews(unsigned number) const override { return number == 0; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {

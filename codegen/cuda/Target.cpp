@@ -47,6 +47,11 @@ struct GpuKernelTarget : qkern::KernelTarget {
 
   int64_t maxListArguments() const override { return target.maxArguments; }
 
+  bool writesViews(StringRef kernel, unsigned result) const override {
+    const KernelFamily *family = lookupKernel(kernel);
+    return family && family->writesViews(result);
+  }
+
   GpuTarget target;
 };
 

@@ -24,7 +24,8 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
   let description = [{
     Before: `qwen35` and lowered `qkern` math. After: `qkern.dispatch`, one per op, of the kernel family named like the op,
     with grids and workspace that the target chose; `reshape` and `slice` become `qkern.view` where strides can say them,
-    else a copy and a view. `!qwen35.seq` arguments become the int32 table they are in memory.
+    else a copy and a view; a `concat` of results that kernels can write as views is a `qkern.join`, which copies nothing.
+    `!qwen35.seq` arguments become the int32 table they are in memory.
 
     State is overwritten where its new value is computed: `add(grad, x)` works in place, a kernel of weight gradients
     (products, embedding, head, experts) accumulates into the sum itself, and outputs take over operands that end there if

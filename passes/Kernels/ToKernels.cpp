@@ -4,6 +4,8 @@
 #include "passes/Kernels/Passes.h"
 #include "runtime/schema/seq_table.h"
 
+#include "llvm/ADT/MapVector.h"
+
 using namespace mlir;
 
 namespace qwen35 {
@@ -137,6 +139,9 @@ private:
     }
     if (auto group = dyn_cast<qkern::GroupOp>(op))
       return lowerGroup(group);
+    if (auto concat = dyn_cast<ConcatOp>(op);
+        concat && succeeded(lowerToJoin(concat)))
+      return success();
     return lowerToDispatch(op);
   }
 
@@ -192,6 +197,91 @@ private:
     if (failed(copy))
       return failure();
     replaceByView(op, {copy->getResult(0), 0, denseStrides(to.getShape())});
+    return success();
+  }
+
+  static MemRefType stridedType(RankedTensorType type,
+                                ArrayRef<int64_t> strides) {
+    return MemRefType::get(
+        type.getShape(), type.getElementType(),
+        StridedLayoutAttr::get(type.getContext(), 0, strides));
+  }
+
+  /// A concat of what kernels make for it alone: they write their parts of the
+  /// result, if they can write views. Changes nothing where it fails.
+  LogicalResult lowerToJoin(ConcatOp op) {
+    constexpr int64_t kVector = 8; // elements at which views start
+    auto whole = cast<RankedTensorType>(op.getY().getType());
+    SmallVector<int64_t> strides = denseStrides(whole.getShape()), offsets;
+    SmallVector<Value> parts;
+    SmallVector<Attribute> partStrides;
+    DenseMap<Value, MemRefType> types;
+    int64_t offset = 0;
+    for (Value input : op.getInputs()) {
+      auto type = cast<RankedTensorType>(input.getType());
+      Address address = addressOf(input);
+      auto part = dyn_cast<OpResult>(address.root);
+      auto call = address.root.getDefiningOp<qkern::DispatchOp>();
+      if (!call || !part.hasOneUse() || !input.hasOneUse() ||
+          call.getAliases()[part.getResultNumber()] != -1 ||
+          !target.writesViews(call.getKernel(), part.getResultNumber()))
+        return failure();
+      auto made = cast<RankedTensorType>(part.getType());
+      auto placed = restride(type.getShape(), strides, made.getShape());
+      auto fits = [](int64_t at) { return at % kVector == 0; };
+      if (made.getNumElements() != type.getNumElements() || !placed ||
+          address.offset != 0 ||
+          address.strides != denseStrides(type.getShape()) || !fits(offset) ||
+          !llvm::all_of(ArrayRef(*placed).drop_back(), fits))
+        return failure();
+      parts.push_back(part);
+      offsets.push_back(offset);
+      partStrides.push_back(builder.getDenseI64ArrayAttr(*placed));
+      types[part] = stridedType(made, *placed);
+      offset += type.getDimSize(op.getAxis()) * strides[op.getAxis()];
+    }
+
+    // Grids and workspaces may depend on the strides of results.
+    llvm::MapVector<Operation *, qkern::LaunchShape> shapes;
+    for (Value part : parts) {
+      auto call = part.getDefiningOp<qkern::DispatchOp>();
+      if (shapes.count(call))
+        continue;
+      qkern::KernelSignature signature{call.getKernel(), call.getConfig(), {}, {}};
+      for (Value input : call.getInputs())
+        signature.inputs.push_back(memoryType(input));
+      for (Value output : call.getResults()) {
+        MemRefType strided = types.lookup(output);
+        signature.outputs.push_back(strided ? strided : memoryType(output));
+      }
+      ScopedDiagnosticHandler quiet(op.getContext(),
+                                    [](Diagnostic &) { return success(); });
+      FailureOr<qkern::LaunchShape> shape =
+          target.launchShape(signature, [&] { return op->emitError(); });
+      if (failed(shape))
+        return failure();
+      llvm::erase_if(shape->mayAlias, [&](auto pair) {
+        return types.count(call.getResult(pair.first));
+      });
+      shapes[call] = *shape;
+    }
+    for (auto &[op, shape] : shapes) {
+      auto call = cast<qkern::DispatchOp>(op);
+      call.setGrids(shape.grids);
+      call.setWorkspace(shape.workspaceBytes);
+      mayAlias[call] = shape.mayAlias;
+    }
+    SmallVector<Value> inputs(op.getInputs());
+    auto join = qkern::JoinOp::create(builder, op.getLoc(), whole, parts,
+                                      offsets,
+                                      builder.getArrayAttr(partStrides));
+    op->replaceAllUsesWith(join);
+    op->erase();
+    for (Value input : inputs)
+      if (auto view = input.getDefiningOp<qkern::ViewOp>()) {
+        views.erase(input);
+        view.erase();
+      }
     return success();
   }
 

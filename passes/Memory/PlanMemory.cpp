@@ -175,12 +175,18 @@ private:
 
     // Roots, lifetimes and producers.
     Block &body = function.getBody().front();
+    partOf.clear();
+    for (auto join : body.getOps<qkern::JoinOp>())
+      for (auto [i, part] : llvm::enumerate(join.getParts()))
+        partOf[part] = {join, static_cast<unsigned>(i)};
     auto rootOf = [&](Value value) {
       while (true) {
         if (auto view = value.getDefiningOp<qkern::ViewOp>())
           value = view.getSource();
         else if (Value older = overwrote.lookup(value))
           value = older;
+        else if (auto part = partOf.find(value); part != partOf.end())
+          value = part->second.first.getResult();
         else
           return value;
       }
@@ -194,7 +200,7 @@ private:
     for (Operation &op : body.without_terminator()) {
       auto call = dyn_cast<qkern::DispatchOp>(op);
       if (!call) {
-        if (!isa<qkern::ViewOp>(op))
+        if (!isa<qkern::ViewOp, qkern::JoinOp>(op))
           return op.emitOpError("is not a kernel: run "
                                 "--qwen35-pipeline-kernels first");
         continue;
@@ -214,10 +220,15 @@ private:
           newest[rootOf(target)] = result;
           continue;
         }
-        itemOf[result] = items.size();
-        items.push_back({result, call, categoryOf(call), ""});
+        Value root = rootOf(result); // What it is a part of lives from now on.
+        if (auto item = itemOf.find(root); item != itemOf.end()) {
+          lifetimes[item->second].last = step;
+          continue;
+        }
+        itemOf[root] = items.size();
+        items.push_back({root, call, categoryOf(call), ""});
         lifetimes.push_back(
-            {bytesOf(cast<ShapedType>(result.getType())), step, step});
+            {bytesOf(cast<ShapedType>(root.getType())), step, step});
       }
       if (call.getWorkspace() > 0) {
         workspaceOf[call] = items.size();
@@ -385,8 +396,17 @@ private:
       auto type = cast<RankedTensorType>(output.getType());
       MemRefType memory =
           MemRefType::get(type.getShape(), type.getElementType());
+      int64_t offset = 0;
+      if (auto part = partOf.find(output); part != partOf.end()) {
+        auto [join, i] = part->second;
+        offset = join.getOffsets()[i] * (type.getElementTypeBitWidth() / 8);
+        memory = MemRefType::get(
+            type.getShape(), type.getElementType(),
+            StridedLayoutAttr::get(builder.getContext(), 0,
+                                   join.stridesOf(i)));
+      }
       outputTypes.push_back(TypeAttr::get(memory));
-      add(output, true, memory, 0);
+      add(output, true, memory, offset);
     }
     if (!workspace.empty()) {
       buffers.push_back(
@@ -493,6 +513,8 @@ private:
   OpBuilder builder;
   llvm::StringMap<int64_t> arenaBytes;
   DenseMap<Attribute, std::string> kernels;
+  /// Of the function at hand: the join that a value is part of, and which.
+  DenseMap<Value, std::pair<qkern::JoinOp, unsigned>> partOf;
   llvm::StringMap<unsigned> symbolCount;
   SmallVector<NamedAttribute> reports;
 };

@@ -164,7 +164,7 @@ struct VerifyS5 : impl::VerifyS5Base<VerifyS5> {
   void runOnOperation() override {
     WalkResult result = getOperation().walk([&](Operation *op) {
       if (isa<ModuleOp, func::FuncOp, func::ReturnOp, qkern::DispatchOp,
-              qkern::ViewOp>(op))
+              qkern::ViewOp, qkern::JoinOp>(op))
         return WalkResult::advance();
       (void)unexpected(op, "S5", "--qwen35-to-kernels");
       return WalkResult::interrupt();

@@ -32,6 +32,36 @@ LogicalResult ViewOp::verify() {
   return success();
 }
 
+LogicalResult JoinOp::verify() {
+  size_t count = getParts().size();
+  if (getOffsets().size() != count || getStrides().size() != count) // C1
+    return emitOpError("has ")
+           << count << " parts, " << getOffsets().size() << " offsets and "
+           << getStrides().size() << " arrays of strides";
+  auto whole = cast<RankedTensorType>(getResult().getType());
+  for (auto [i, part] : llvm::enumerate(getParts())) {
+    auto type = cast<RankedTensorType>(part.getType());
+    ArrayRef<int64_t> strides = stridesOf(i);
+    if (static_cast<int64_t>(strides.size()) != type.getRank()) // C1
+      return emitOpError("part ") << i << " has " << strides.size()
+                                  << " strides for " << type.getRank()
+                                  << " dimensions";
+    int64_t last = getOffsets()[i];
+    for (auto [size, stride] : llvm::zip_equal(type.getShape(), strides))
+      last += (size - 1) * stride;
+    if (type.getElementType() != whole.getElementType() ||
+        getOffsets()[i] < 0 || last >= whole.getNumElements()) // C2
+      return emitOpError("part ") << i << " of type " << type
+                                  << " does not lie in " << whole;
+    auto call = part.getDefiningOp<DispatchOp>();
+    if (!call || !part.hasOneUse() || // C3
+        call.getAliases()[cast<OpResult>(part).getResultNumber()] != -1)
+      return emitOpError("part ")
+             << i << " is not a fresh result of a kernel for the join alone";
+  }
+  return success();
+}
+
 LogicalResult DispatchOp::verify() {
   if (getAliases().size() != getNumResults()) // C1
     return emitOpError("has ") << getAliases().size() << " aliases for "

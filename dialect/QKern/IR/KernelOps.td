@@ -54,6 +54,34 @@ def QKern_ViewOp : Op<QKern_Dialect, "view", [Pure]> {
   let hasVerifier = 1;
 }
 
+def QKern_JoinOp : Op<QKern_Dialect, "join", [Pure]> {
+  let summary = "A tensor whose parts are written where they lie in it";
+  let description = [{
+    Element (i0, i1, ...) of part p is element `offsets[p] + i0*strides[p][0] + ...` of the result. Copies nothing: the kernel
+    that makes a part gets that place to write to.
+
+    - **Constraints.** (C1) one offset and one array of strides per part, one stride per dimension. (C2) a part has the
+      element type of the result and lies inside it. (C3) a part is a result of a `qkern.dispatch` which overwrites nothing
+      and which only the join reads.
+
+    Example:
+    ```mlir
+    %x = qkern.join %q, %k <{offsets = array<i64: 0, 32>, strides = [array<i64: 64, 16, 1>, array<i64: 64, 16, 1>]}>
+        : (tensor<8x2x16xf32>, tensor<8x2x16xf32>) -> tensor<8x64xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<Qwen35_Tensor>:$parts, DenseI64ArrayAttr:$offsets,
+                       TypedArrayAttrBase<DenseI64ArrayAttr, "arrays of strides">:$strides);
+  let results = (outs Qwen35_Tensor:$result);
+  let assemblyFormat = "$parts prop-dict attr-dict `:` functional-type($parts, $result)";
+  let extraClassDeclaration = [{
+    ::llvm::ArrayRef<int64_t> stridesOf(unsigned part) {
+      return ::llvm::cast<::mlir::DenseI64ArrayAttr>(getStrides()[part]).asArrayRef();
+    }
+  }];
+  let hasVerifier = 1;
+}
+
 def QKern_DispatchOp : Op<QKern_Dialect, "dispatch", [Pure]> {
   let summary = "One kernel launch per stage, on tensors";
   let description = [{

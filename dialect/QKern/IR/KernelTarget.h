@@ -44,6 +44,12 @@ public:
   /// Arguments that a kernel on lists of tensors may have (adamw, norm_sq), or
   /// 0 where these kernels take one tensor each.
   virtual int64_t maxListArguments() const { return 0; }
+
+  /// Whether a result of a kernel may be strided: a part of a larger tensor.
+  virtual bool writesViews(llvm::StringRef /*kernel*/,
+                           unsigned /*result*/) const {
+    return false;
+  }
 };
 
 void registerKernelTarget(std::unique_ptr<KernelTarget> target);

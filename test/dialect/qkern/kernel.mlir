@@ -18,6 +18,16 @@ func.func @dispatch(%x: tensor<64x128xf32>, %w: tensor<128xf32>) -> (tensor<64x1
   return %y, %r : tensor<64x128xf32>, tensor<64xf32>
 }
 
+// CHECK-LABEL: func @join(
+// CHECK:         qkern.join %[[A:.*]]#0, %[[A]]#1 <{offsets = array<i64: 0, 4>, strides = [array<i64: 8, 1>, array<i64: 8, 1>]}> : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x8xf32>
+func.func @join(%x: tensor<2x4xf32>) -> tensor<2x8xf32> {
+  %a, %b = qkern.dispatch "k"(%x) <{aliases = array<i64: -1, -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<2x4xf32>) -> (tensor<2x4xf32>, tensor<2x4xf32>)
+  %j = qkern.join %a, %b <{offsets = array<i64: 0, 4>, strides = [array<i64: 8, 1>, array<i64: 8, 1>]}>
+      : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x8xf32>
+  return %j : tensor<2x8xf32>
+}
+
 // CHECK-LABEL: func @group(
 // CHECK-NEXT:    %[[G:.*]]:2 = qkern.group {
 // CHECK-NEXT:      %[[S:.*]] = qwen35.add

@@ -68,3 +68,41 @@ func.func @dispatch_c3(%x: tensor<4xf32>) {
       : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
+
+// -----
+
+func.func @join_c1_strides(%x: tensor<2x4xf32>) {
+  %a = qkern.dispatch "k"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  // expected-error @below {{part 0 has 1 strides for 2 dimensions}}
+  %j = qkern.join %a <{offsets = array<i64: 0>, strides = [array<i64: 1>]}> : (tensor<2x4xf32>) -> tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @join_c1_counts(%x: tensor<2x4xf32>) {
+  %a = qkern.dispatch "k"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  // expected-error @below {{has 1 parts, 2 offsets and 1 arrays of strides}}
+  %j = qkern.join %a <{offsets = array<i64: 0, 4>, strides = [array<i64: 8, 1>]}> : (tensor<2x4xf32>) -> tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @join_c2(%x: tensor<2x4xf32>) {
+  %a = qkern.dispatch "k"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  // expected-error @below {{part 0 of type 'tensor<2x4xf32>' does not lie in 'tensor<2x8xf32>'}}
+  %j = qkern.join %a <{offsets = array<i64: 5>, strides = [array<i64: 8, 1>]}> : (tensor<2x4xf32>) -> tensor<2x8xf32>
+  return
+}
+
+// -----
+
+func.func @join_c3(%x: tensor<2x4xf32>) {
+  // expected-error @below {{part 0 is not a fresh result of a kernel for the join alone}}
+  %j = qkern.join %x <{offsets = array<i64: 0>, strides = [array<i64: 8, 1>]}> : (tensor<2x4xf32>) -> tensor<2x8xf32>
+  return
+}

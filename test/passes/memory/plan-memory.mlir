@@ -121,3 +121,20 @@ func.func @finish(%g: tensor<4xf32> {qwen35.role = "grad", qwen35.name = "w"}, %
   %e = qkern.dispatch "embed_bwd"(%x, %h) <{aliases = array<i64: 1>, config = {accumulate = true}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %e : tensor<4xf32>
 }
+
+// -----
+
+// Parts of a join are views of its buffer, which lives from the first of them on.
+// CHECK:      qplan.buffer @finish.0 in @act at 0 : tensor<2x8xf32> as "activations"
+// CHECK:      qplan.program @finish {
+// CHECK-NEXT:   qplan.launch @scale_f32_2x4 stage 0 grid 1 buffers [@"input:x", @finish.0] offsets [0, 0] bytes [32, 48] writes [false, true]
+// CHECK-NEXT:   qplan.launch @scale_f32_2x4 stage 0 grid 1 buffers [@"input:x", @finish.0] offsets [0, 16] bytes [32, 48] writes [false, true]
+// CHECK-NEXT:   qplan.launch @sum_f32 stage 0 grid 1 buffers [@finish.0, @"output:loss"] offsets [0, 0] bytes [64, 4]
+// CHECK:      qplan.kernel @scale_f32_2x4 "scale" {} stages 1 (memref<2x4xf32>) to (memref<2x4xf32, strided<[8, 1]>>)
+func.func @finish(%x: tensor<2x4xf32> {qwen35.role = "input", qwen35.name = "x"}) -> (tensor<f32> {qwen35.name = "loss"}) {
+  %a = qkern.dispatch "scale"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  %b = qkern.dispatch "scale"(%x) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  %j = qkern.join %a, %b <{offsets = array<i64: 0, 4>, strides = [array<i64: 8, 1>, array<i64: 8, 1>]}> : (tensor<2x4xf32>, tensor<2x4xf32>) -> tensor<2x8xf32>
+  %s = qkern.dispatch "sum"(%j) <{aliases = array<i64: -1>, config = {}, grids = array<i64: 1>, workspace = 0 : i64}> : (tensor<2x8xf32>) -> tensor<f32>
+  return %s : tensor<f32>
+}

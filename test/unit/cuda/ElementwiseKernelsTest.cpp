@@ -131,7 +131,8 @@ TEST_F(CudaKernelTest, MulSigmoidTakesBothGateShapes) {
       run("mul_sigmoid_bwd", "{}",
           {random(t, c.x, 3), random(t, c.x, 1, 1, c.strides),
            random(t, c.gate, 2, 6)},
-          {zeros(t, c.x), zeros(t, c.gate)},
+          {zeros(t, c.x, c.strides),
+           zeros(t, c.gate, c.strides)},
           [&](const Arrays &in, const Arrays &out) {
             Doubles dx(out[0].size()), dgate(out[1].size());
             expectOk(reference::mulSigmoidBwd<double>(

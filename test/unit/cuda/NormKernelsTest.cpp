@@ -72,7 +72,8 @@ protected:
     if (adds)
       inputs.push_back(random(t, c.shape, 5, 3, c.strides));
     run(adds ? "rms_norm_bwd_add" : "rms_norm_bwd", "{offset = 1.0}", inputs,
-        {zeros(t, c.shape), f32({columns})},
+        {zeros(t, c.shape, adds ? std::vector<int64_t>() : c.strides),
+         f32({columns})},
         [&](const Arrays &in, const Arrays &out) {
           Doubles dx(in[0].size()), dw(columns);
           expectOk(reference::rmsNormBwd<double>(
