@@ -37,6 +37,9 @@ public:
       cost.bytes = embedding();
     else if (llvm::StringRef(spec.op).starts_with("lm_loss"))
       cost.bytes = loss();
+    // None would read as not known, and extents of arguments stand in then: too
+    // many for stages that only prepare others.
+    cost.bytes = std::max(cost.bytes, 1.0);
     return cost;
   }
 
