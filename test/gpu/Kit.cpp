@@ -3,6 +3,7 @@
 #include <cstring>
 #include <functional>
 #include <iostream>
+#include <set>
 
 namespace qwen35::test {
 namespace {
@@ -20,7 +21,8 @@ std::vector<const KitBundle *> &registry() {
 constexpr const char *kTools[] = {"qwen35-run", "qwen35-verify"};
 constexpr const char *kGolden[] = {"dense", "dense_tied", "moe", "real_heads"};
 
-int prepare(const std::string &target) {
+/// `only`: of the bundles, those whose file names have it.
+int prepare(const std::string &target, const std::string &only) {
   namespace fs = std::filesystem;
   std::error_code error;
   for (const char *part : {"bin", "bundles", "golden"})
@@ -45,15 +47,23 @@ int prepare(const std::string &target) {
   }
   writeFile(kit::root() + "/target", target);
   int failed = 0;
+  std::set<std::string> made;
   for (const KitBundle *bundle : registry()) {
+    if (!made.insert(bundle->path()).second ||
+        bundle->path().find(only) == std::string::npos)
+      continue; // of another test
     std::string arguments = bundle->arguments;
     if (arguments.find("--target") == std::string::npos)
       arguments += " --target TARGET";
     for (size_t at; (at = arguments.find("TARGET")) != std::string::npos;)
       arguments.replace(at, std::strlen("TARGET"), target);
     std::string model = bundle->model;
+    std::string config =
+        std::string(QWEN35_SOURCE_DIR) + "/test/gpu/models/" + model + ".json";
     if (fs::exists(kit::golden(model)))
       model = kit::golden(model);
+    else if (fs::exists(config))
+      model = config;
     CommandResult compiled = run(tool("qwen35c") + " " + model + " " +
                                  arguments + " -q -o " + bundle->path());
     std::cout << (compiled.ok() ? "ok      " : "FAILED  ") << bundle->model
@@ -96,12 +106,14 @@ bool emulated() { return readFile(root() + "/target") == "emulated"; }
 
 int main(int argc, char **argv) {
   testing::InitGoogleTest(&argc, argv);
-  std::string target = "sm_90a";
+  std::string target = "sm_90a", only;
   bool prepares = false;
   for (int i = 1; i + 1 < argc; i += 2) {
     std::string flag = argv[i];
     if (flag == "--target")
       target = argv[i + 1];
+    else if (flag == "--only")
+      only = argv[i + 1];
     else if (flag == "--kit" || flag == "--prepare") {
       qwen35::test::rootFolder() =
           std::filesystem::absolute(argv[i + 1]).string();
@@ -109,9 +121,9 @@ int main(int argc, char **argv) {
     }
   }
   if (qwen35::test::kit::root().empty()) {
-    std::cerr << "usage: qwen35_gpu_test --prepare KIT [--target sm_90a] | "
-                 "--kit KIT [GoogleTest flags]\n";
+    std::cerr << "usage: qwen35_gpu_test --prepare KIT [--target sm_90a] "
+                 "[--only TEXT] | --kit KIT [GoogleTest flags]\n";
     return 2;
   }
-  return prepares ? qwen35::test::prepare(target) : RUN_ALL_TESTS();
+  return prepares ? qwen35::test::prepare(target, only) : RUN_ALL_TESTS();
 }

@@ -21,8 +21,8 @@ namespace qwen35::test {
 /// is how --prepare knows of it.
 class KitBundle {
 public:
-  /// `model`: a preset or the name of a golden model. `arguments` go to qwen35c;
-  /// TARGET in them stands for the GPU target of the kit, which is also what is
+  /// `model`: a preset, a golden model or a file of test/gpu/models.
+  /// `arguments` go to qwen35c; TARGET in them stands for the GPU target of the kit, which is also what is
   /// compiled for when they do not say --target.
   KitBundle(std::string model, std::string arguments);
   KitBundle(const KitBundle &) = delete; // it is known by its address
