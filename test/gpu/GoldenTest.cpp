@@ -165,10 +165,12 @@ TEST_P(GpuGolden, FiveOptimizerSteps) {
   Safetensors want = expected("adamw"), got = dump(c.oneRow, "golden", 5);
   auto losses = want.reals("loss");
   ASSERT_EQ(got.reals("loss").size(), 5u);
-  for (int i = 0; i < 5; ++i)
-    EXPECT_NEAR(got.reals("loss")[i], losses[i],
-                (c.isBf16() ? 5e-3 : 1e-3) * losses[i])
-        << i;
+  for (int i = 0; i < 5; ++i) {
+    double bound = 1e-3;
+    if (c.isBf16())
+      bound = std::max(5e-3, 1.5 * reference("adamw", std::to_string(i)));
+    EXPECT_NEAR(got.reals("loss")[i], losses[i], bound * losses[i]) << i;
+  }
   if (c.isBf16())
     return; // updates are signs of gradients about zero
   for (const std::string &name : want.names())
