@@ -4,6 +4,7 @@
 #include "runtime/bundle/bundle_reader.h"
 #include "runtime/bundle/status_macros.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace qwen35::cuda {
@@ -83,12 +84,18 @@ absl::Status GemmPlan::init() {
 
 bool GemmPlan::takeFromBundle() {
   const bundle::GemmAlgo &wanted = spec.algo();
+  if (wanted.words_size() != 0) {
+    if (wanted.words_size() != 8 || wanted.version() != blas.getVersion() ||
+        std::min({alignment.a, alignment.b, alignment.d}) < 16)
+      return false;
+    std::copy(wanted.words().begin(), wanted.words().end(), algo.data);
+    return accepts(algo);
+  }
   int a = typeOf(spec.b_type()), b = typeOf(spec.a_type()),
       d = typeOf(spec.d_type());
   if (blas.algoInit(handle, kCompute32F, kTypeF32, a, b, d, d, wanted.id(),
                     &algo) != kBlasSuccess)
     return false;
-  BlasHeuristic result{};
   return set<uint32_t>(blas, algo, kAlgoTile, wanted.tile()) &&
          set<uint32_t>(blas, algo, kAlgoStages, wanted.stages()) &&
          set<int32_t>(blas, algo, kAlgoSplitK, wanted.split_k()) &&
@@ -97,9 +104,48 @@ bool GemmPlan::takeFromBundle() {
          set<uint32_t>(blas, algo, kAlgoCustom, wanted.custom()) &&
          set<uint16_t>(blas, algo, kAlgoInnerShape, wanted.inner_shape()) &&
          set<uint16_t>(blas, algo, kAlgoClusterShape, wanted.cluster_shape()) &&
-         blas.algoCheck(handle, desc, left, right, out, out, &algo, &result) ==
-             kBlasSuccess &&
+         accepts(algo);
+}
+
+bool GemmPlan::accepts(const BlasAlgo &candidate) const {
+  BlasHeuristic result{};
+  return blas.algoCheck(handle, desc, left, right, out, out, &candidate,
+                        &result) == kBlasSuccess &&
          result.workspaceSize <= spec.workspace_bytes();
+}
+
+std::vector<BlasAlgo> GemmPlan::variants(const BlasAlgo &base) const {
+  std::vector<BlasAlgo> result;
+  absl::StatusOr<bundle::GemmAlgo> is = describe(base);
+  if (!is.ok())
+    return result;
+  auto add = [&](const BlasAlgo &algo, bool made) {
+    if (made && accepts(algo))
+      result.push_back(algo);
+  };
+  for (int32_t splitK : {1, 2, 3, 4, 6, 8, 16})
+    for (uint32_t swizzle : {0, 1}) {
+      BlasAlgo algo = base;
+      bool made =
+          set<int32_t>(blas, algo, kAlgoSplitK, splitK) &&
+          set<uint32_t>(blas, algo, kAlgoReduction,
+                        splitK > 1 ? kReductionComputeType : 0) &&
+          set<uint32_t>(blas, algo, kAlgoSwizzle, swizzle);
+      add(algo, made);
+    }
+  // Ids of tiles are not all in order of size: neighbours are worth a look.
+  for (int32_t step : {-3, -2, -1, 1, 2, 3}) {
+    BlasAlgo algo = base;
+    int64_t tile = int64_t(is->tile()) + step;
+    add(algo, tile > 0 && set<uint32_t>(blas, algo, kAlgoTile,
+                                        static_cast<uint32_t>(tile)));
+  }
+  for (uint16_t cluster = 0; cluster < 16; ++cluster) {
+    BlasAlgo algo = base;
+    add(algo, cluster != is->cluster_shape() &&
+                  set<uint16_t>(blas, algo, kAlgoClusterShape, cluster));
+  }
+  return result;
 }
 
 absl::StatusOr<std::vector<BlasAlgo>> GemmPlan::candidates(int most) const {

@@ -23,8 +23,9 @@ public:
   /// How the algorithm came about.
   enum class Source { Bundle, Heuristic };
 
-  /// Takes `gemm.algo` if it is there and the library accepts it, else the
-  /// first answer of the library's heuristic. Allocates nothing on the device.
+  /// Takes `gemm.algo` if it is there and the library accepts it (words: of
+  /// its own version alone, operands at multiples of 16 bytes), else the first
+  /// answer of the library's heuristic. Allocates nothing on the device.
   ///
   /// Errors  Internal when the library has no algorithm for the product.
   static absl::StatusOr<std::unique_ptr<GemmPlan>>
@@ -45,6 +46,9 @@ public:
   const bundle::Gemm &gemm() const { return spec; }
   /// The heuristic's answers, best first, whose workspace fits.
   absl::StatusOr<std::vector<BlasAlgo>> candidates(int most) const;
+  /// Other configurations of an algorithm that the library accepts: split-K
+  /// with partial sums in f32, order of the tiles, tiles.
+  std::vector<BlasAlgo> variants(const BlasAlgo &algo) const;
   /// What describes an algorithm in a bundle.
   absl::StatusOr<bundle::GemmAlgo> describe(const BlasAlgo &algo) const;
   const BlasAlgo &algorithm() const { return algo; }
@@ -55,6 +59,7 @@ private:
       : blas(blas), handle(handle), spec(gemm), alignment(alignment) {}
   absl::Status init();
   bool takeFromBundle();
+  bool accepts(const BlasAlgo &algo) const;
 
   const BlasLt &blas;
   BlasHandle handle;

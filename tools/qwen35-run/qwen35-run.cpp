@@ -8,6 +8,7 @@
 #include <CLI/CLI.hpp>
 
 #include "runtime/checkpoint/file_io.h"
+#include "runtime/cuda/tune.h"
 #include "runtime/recipe/recipe.h"
 
 namespace {
@@ -35,7 +36,8 @@ std::string isSeed(const std::string &text) {
 
 int main(int argc, char **argv) {
   qwen35::RunOptions options;
-  std::string resume;
+  std::string resume, tuneTable;
+  double tuneSeconds = 40;
   CLI::App app("Trains the model of a bundle that qwen35c made.", "qwen35-run");
   app.get_formatter()->column_width(34);
   app.footer(recipeHelp);
@@ -128,6 +130,21 @@ int main(int argc, char **argv) {
                "and stop")
       ->group("Output");
 
+  CLI::Option *tune =
+      app.add_option("--tune", tuneTable,
+                     "GPU: instead of training, time cuBLASLt's algorithms for "
+                     "every product of the bundle and merge the best into this "
+                     "table (of codegen/cuda/tuning)")
+          ->type_name("TABLE")
+          ->group("Tuning");
+  app.add_option("--tune-seconds", tuneSeconds,
+                 "time for all products together")
+      ->type_name("S")
+      ->check(CLI::Range(0.1, 3600.0))
+      ->capture_default_str()
+      ->needs(tune)
+      ->group("Tuning");
+
   app.add_option("--batch", options.batch,
                  "run on this batch alone (input_ids, labels, cu_seqlens)")
       ->type_name("FILE.safetensors")
@@ -144,7 +161,11 @@ int main(int argc, char **argv) {
   }
   options.resume = !resume.empty();
   qwen35::ignoreFileSizeSignal();
-  absl::Status status = qwen35::runBundle(options, stdout);
+  absl::Status status =
+      tuneTable.empty()
+          ? qwen35::runBundle(options, stdout)
+          : qwen35::cuda::tuneProducts(options.bundle, tuneTable, tuneSeconds,
+                                       stdout);
   if (status.ok())
     return 0;
   std::fflush(stdout);

@@ -8,6 +8,7 @@
 #include "codegen/cuda/WriteSources.h"
 #include "codegen/emit/DescribeStage.h"
 #include "codegen/emit/EmitBundle.h"
+#include "codegen/emit/TunedProducts.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
 #include "frontend/config/ModelFiles.h"
@@ -277,6 +278,8 @@ private:
       const codegen::cuda::CompiledStage &compiled =
           *bySymbol.at(codegen::cpu::stageSymbol(op.getSymName(), stage));
       codegen::describeStage(compiled, out);
+      if (out.has_gemm() && request.tunedProducts)
+        codegen::tunedProducts().apply(target.name, *out.mutable_gemm());
       if (!compiled.image.empty())
         out.set_blob(images.at(compiled.image));
     };

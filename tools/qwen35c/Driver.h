@@ -21,6 +21,7 @@ struct CompileRequest {
   std::string kernelCache; ///< folder; empty: the user's cache
   bool useKernelCache = true;
   int threads = 0; ///< kernels compiled at a time; 0: as many as CPUs
+  bool tunedProducts = true; ///< take algorithms from the built-in table
   bool dryRun = false;
   bool quiet = false;
 };

@@ -63,6 +63,9 @@ int main(int argc, char **argv) {
                  "Folder of compiled GPU kernels, by content")
       ->default_str("$QWEN35_CACHE_DIR, ~/.cache/qwen35");
   app.add_flag("--no-kernel-cache", noCache, "Compile every GPU kernel anew");
+  app.add_flag("!--untuned-products", request.tunedProducts,
+               "Leave products to the library's first answer at load, not to "
+               "the table that qwen35-run --tune made");
   app.add_option("-j,--threads", request.threads,
                  "GPU kernels compiled at a time; 0: one per CPU");
   app.add_flag("--dry-run", request.dryRun,

@@ -4,6 +4,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/memory.h"
+#include "runtime/schema/gemm_table.h"
 #include "runtime/schema/seq_table.h"
 #include "test/unit/bundle/tiny_bundle.h"
 #include "test/unit/bundle/tiny_kernels.h"
@@ -396,6 +397,67 @@ TEST_F(GemmPlanTest, RowMajorInEveryOrder) {
         ASSERT_TRUE(tuned.ok()) << tuned.status();
         EXPECT_EQ((*tuned)->source(), cuda::GemmPlan::Source::Bundle);
       }
+}
+
+// What --tune writes is read again, goes into a product, and is taken by the
+// version of the library that chose it alone, on operands aligned as promised.
+TEST_F(GemmPlanTest, TableOfTunedProducts) {
+  bundle::Gemm gemm;
+  gemm.set_m(4);
+  gemm.set_n(8);
+  gemm.set_k(16);
+  gemm.set_trans_b(true);
+  gemm.set_lda(16);
+  gemm.set_ldb(16);
+  gemm.set_ldd(8);
+  gemm.set_a_type(bundle::BF16);
+  gemm.set_b_type(bundle::BF16);
+  gemm.set_d_type(bundle::F32);
+  gemm.set_accumulate(true);
+  EXPECT_EQ(GemmTable::product(gemm),
+            "m4,n8,k16,nt,ld16/16/8,bf16*bf16>f32,add,ws0");
+  auto plan = cuda::GemmPlan::create(*blas, handle, gemm, {16, 16, 16});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  auto algos = (*plan)->candidates(3);
+  ASSERT_TRUE(algos.ok()) << algos.status();
+  ASSERT_EQ(algos->size(), 3u);
+  EXPECT_FALSE((*plan)->variants(algos->back()).empty());
+
+  GemmTable table;
+  GemmTable::Entry &entry = table.entries["sm_90a " + GemmTable::product(gemm)];
+  entry.device = "emulated";
+  entry.version = blas->getVersion();
+  std::copy(std::begin(algos->back().data), std::end(algos->back().data),
+            entry.words.begin());
+  GemmTable again;
+  ASSERT_EQ(again.parse(table.print()), "");
+  EXPECT_EQ(again.print(), table.print());
+  bundle::Gemm tuned = gemm;
+  EXPECT_FALSE(again.apply("sm_80", tuned));
+  ASSERT_TRUE(again.apply("sm_90a", tuned));
+  auto source = [&](const bundle::Gemm &gemm, cuda::GemmAlignment alignment) {
+    auto plan = cuda::GemmPlan::create(*blas, handle, gemm, alignment);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    return (*plan)->source();
+  };
+  using Source = cuda::GemmPlan::Source;
+  EXPECT_EQ(source(tuned, {}), Source::Bundle);
+  EXPECT_EQ(source(tuned, {256, 8, 256}), Source::Heuristic);
+  bundle::Gemm other = tuned;
+  other.mutable_algo()->set_version(blas->getVersion() + 1);
+  EXPECT_EQ(source(other, {}), Source::Heuristic);
+  other = tuned;
+  other.mutable_algo()->mutable_words()->RemoveLast();
+  EXPECT_EQ(source(other, {}), Source::Heuristic);
+  other = tuned;
+  other.mutable_algo()->set_words(0, 1);
+  EXPECT_EQ(source(other, {}), Source::Heuristic);
+
+  EXPECT_EQ(again.parse("# only this\nsm_90a emulated 1 m4\n"),
+            "line 2: expected architecture, device, version, product, "
+            "algorithm and two times");
+  EXPECT_EQ(again.parse("sm_90a emulated 1 m4 xy 1 2"),
+            "line 1: expected an algorithm of 128 hex digits, found xy");
 }
 
 } // namespace
