@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -309,6 +310,62 @@ TEST_F(CudaStepTest, SaysWhatIsMissingWithoutADriver) {
   EXPECT_NE(status.message().find("libm.so.6 has no cuInit, "),
             std::string::npos)
       << status;
+}
+
+TEST_F(CudaStepTest, SaysThatProductsNeedCublasLt) {
+  for (auto [library, found] :
+       {std::pair("/nowhere/libcublasLt.so.13", "cannot load /nowhere/"),
+        std::pair("libm.so.6", "libm.so.6 has no cublasLtCreate, ")}) {
+    ::setenv("QWEN35_LIBCUBLASLT", library, 1);
+    absl::Status status = cuda::BlasLt::load().status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    for (const char *part : {found, "cuBLASLt of CUDA 13", "libcublasLt.so.13",
+                             "LD_LIBRARY_PATH", "QWEN35_LIBCUBLASLT"})
+      EXPECT_NE(status.message().find(part), std::string::npos)
+          << part << " in " << status;
+  }
+}
+
+/// What a step on a device of these settings says, in a child: a process loads
+/// the driver once.
+void expectSays(const char *settings, const std::string &pattern) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        ::setenv("QWEN35_FAKE_CUDA", settings, 1);
+        std::string file = tinyGpuBundle(TinyPlans::Gpu);
+        absl::Status status =
+            Step::create(BundleFile::parse(asBytes(file)).value(), {}).status();
+        std::fprintf(stderr, "%s\n", status.ToString().c_str());
+        std::exit(3);
+      },
+      ::testing::ExitedWithCode(3), pattern);
+}
+
+using CudaDeviceDeathTest = CudaStepTest;
+
+TEST_F(CudaDeviceDeathTest, OldDriverIsNamedWithTheVersionItNeeds) {
+  expectSays("version=12080", "UNAVAILABLE: .* is a driver for CUDA 12.8; a "
+                              "GPU bundle needs the NVIDIA driver 580 or newer "
+                              ".CUDA 13.0.");
+}
+
+TEST_F(CudaDeviceDeathTest, NoDevice) {
+  expectSays("devices=0", "UNAVAILABLE: cuInit: .*is there a GPU, and may this "
+                          "process use it");
+}
+
+TEST_F(CudaDeviceDeathTest, OtherArchitecture) {
+  expectSays("name=NVIDIA A100,capability=80",
+             "FAILED_PRECONDITION: the bundle's kernels are for emulated, this "
+             "machine has NVIDIA A100 .sm_80.");
+}
+
+TEST_F(CudaDeviceDeathTest, OutOfMemoryNamesThePlan) {
+  expectSays("memory=0", "RESOURCE_EXHAUSTED: the bundle's arenas need .* .*act "
+                         ".*, but emulated has 0 B free");
+  // Another process may take what was free a moment ago.
+  expectSays("fail=cuMemAlloc_v2:1:2", "RESOURCE_EXHAUSTED: .*arena ");
 }
 
 /// Row-major products in all four orders against plain loops.
