@@ -101,8 +101,9 @@ public:
       : target(target), s(spec, first) {
     int64_t size = bytesOf(s.element), rows = s.rows();
     // On an H200 the forward products of moe_hopper.cuh equal the portable ones
-    // bit for bit, the backward ones do not agree with them; in the emulator
-    // both are right. Until that is understood, no GPU runs them.
+    // bit for bit. The backward ones were compared with portable results that
+    // repetitions of its in-place stages had spoiled; until they have been
+    // compared with the right ones, no GPU runs them.
     bool trusted = !backward || !target.libraryGemm;
     hopper = target.hopper && trusted && fitsHopper(spec, first);
     int64_t partColumns = hopper ? 256 : 64;
