@@ -100,12 +100,7 @@ public:
           bool backward)
       : target(target), s(spec, first) {
     int64_t size = bytesOf(s.element), rows = s.rows();
-    // On an H200 the forward products of moe_hopper.cuh equal the portable ones
-    // bit for bit. The backward ones were compared with portable results that
-    // repetitions of its in-place stages had spoiled; until they have been
-    // compared with the right ones, no GPU runs them.
-    bool trusted = !backward || !target.libraryGemm;
-    hopper = target.hopper && trusted && fitsHopper(spec, first);
+    hopper = target.hopper && fitsHopper(spec, first);
     int64_t partColumns = hopper ? 256 : 64;
     int64_t parts = hopper ? divideCeil(s.I, 256) : 2 * divideCeil(s.I, 128);
     Layout layout;
