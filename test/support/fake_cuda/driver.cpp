@@ -625,12 +625,17 @@ QWEN35_FAKE_EXPORT Result cuModuleLoadData(Module *module, const void *image) {
     return kErrorNoBinaryForGpu;
   // The section headers are what a linker writes last.
   size_t bytes = header.e_shoff + size_t(header.e_shnum) * header.e_shentsize;
-  int file = memfd_create("kernel", MFD_CLOEXEC);
-  if (file < 0 || write(file, image, bytes) != static_cast<ssize_t>(bytes))
+  // A name that no other module has: to dlopen, equal names are one library.
+  char path[] = "/tmp/fake_cuda_XXXXXX";
+  int file = mkstemp(path);
+  if (file < 0)
     return kErrorOutOfMemory;
-  std::string path = "/proc/self/fd/" + std::to_string(file);
-  void *library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  bool whole = write(file, image, bytes) == static_cast<ssize_t>(bytes);
   close(file);
+  void *library = whole ? dlopen(path, RTLD_NOW | RTLD_LOCAL) : nullptr;
+  unlink(path);
+  if (!whole)
+    return kErrorOutOfMemory;
   if (!library) {
     std::fprintf(stderr, "fake cuda: %s\n", dlerror());
     return kErrorInvalidImage;

@@ -2,6 +2,7 @@
 
 #include "codegen/cuda/Target.h"
 #include "test/unit/cuda/EmulatedUnit.h"
+#include "test/unit/cuda/KernelRecorder.h"
 
 #include "mlir/AsmParser/AsmParser.h"
 #include "mlir/IR/Builders.h"
@@ -58,6 +59,11 @@ KernelSpec CudaKernelTest::spec(const std::string &op, const std::string &attrs,
 
 std::optional<KernelPlan> CudaKernelTest::plan(const KernelSpec &spec,
                                                const std::string &target) {
+  return plan(spec, *gpuTarget(target));
+}
+
+std::optional<KernelPlan> CudaKernelTest::plan(const KernelSpec &spec,
+                                               const GpuTarget &target) {
   const KernelFamily *family = lookupKernel(spec.op);
   if (!family) {
     ADD_FAILURE() << "no kernel family of " << spec.op;
@@ -69,10 +75,10 @@ std::optional<KernelPlan> CudaKernelTest::plan(const KernelSpec &spec,
     return success();
   });
   FailureOr<KernelPlan> plan =
-      family->plan(spec, *gpuTarget(target),
+      family->plan(spec, target,
                    [&] { return emitError(UnknownLoc::get(&context)); });
   if (failed(plan)) {
-    ADD_FAILURE() << spec.op << " for " << target << ": " << text;
+    ADD_FAILURE() << spec.op << " for " << target.name << ": " << text;
     return std::nullopt;
   }
   return *plan;
@@ -175,7 +181,10 @@ void CudaKernelTest::run(const std::string &op, const std::string &attrs,
     if (first.empty()) {
       check(inputs, out);
       first = out;
-      continue;
+      if (!KernelRecorder::ofProcess())
+        continue;
+      record(kernel, inputs, first);
+      return;
     }
     for (size_t i = 0; i < out.size(); ++i)
       EXPECT_TRUE(out[i].sameBits(first[i]))
@@ -183,6 +192,48 @@ void CudaKernelTest::run(const std::string &op, const std::string &attrs,
           << out[i].firstDifference(first[i]);
   }
   checkWithNvrtc(kernel, *kernelPlan);
+}
+
+void CudaKernelTest::record(const KernelSpec &spec, const Arrays &inputs,
+                            const Arrays &expected) {
+  KernelRecorder &recorder = *KernelRecorder::ofProcess();
+  const auto *test = testing::UnitTest::GetInstance()->current_test_info();
+  std::string name = std::string(test->test_suite_name()) + "." +
+                     test->name() + "/" + std::to_string(runs++);
+  constexpr int64_t kMost = int64_t(32) << 20;
+  int64_t bytes = 0;
+  for (const Arrays *arrays : {&inputs, &expected})
+    for (const Array &array : *arrays)
+      bytes += array.size() * bytesOf(array.kind());
+  if (bytes > kMost) {
+    llvm::outs() << "not recorded, " << bytes << " bytes: " << name << "\n";
+    return;
+  }
+  std::vector<PlannedVariant> variants;
+  for (auto &[variant, target] : recordedTargets(recorder.gpuTarget())) {
+    std::optional<KernelPlan> planned = plan(spec, target);
+    if (!planned)
+      return;
+    variants.push_back({variant, std::move(*planned)});
+  }
+  test::KernelCase &added = recorder.add(name, spec, variants);
+  for (const Array &input : inputs)
+    describeTensor(input, startOf(input), *added.add_inputs());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    test::KernelTensor &output = *added.add_outputs();
+    describeExpected(expected[i], startOf(expected[i]), output);
+    if (i < deviceBounds.size()) {
+      output.set_relative(deviceBounds[i].relative);
+      output.set_scale(deviceBounds[i].scale);
+    }
+    if (!unspecified)
+      continue;
+    std::string mask((expected[i].size() + 7) / 8, '\0');
+    for (int64_t j = 0; j < expected[i].size(); ++j)
+      if (unspecified(i, j))
+        mask[j / 8] = static_cast<char>(mask[j / 8] | 1 << j % 8);
+    output.set_unspecified(mask);
+  }
 }
 
 void CudaKernelTest::checkWithNvrtc(const KernelSpec &spec,

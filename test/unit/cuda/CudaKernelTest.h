@@ -19,6 +19,10 @@
 // Views start off the 256-byte alignment of buffers: by the elements (up to 8)
 // that divide their strides and their columns.
 //
+// With QWEN35_RECORD_KERNELS=FOLDER runs and what they gave are also written to
+// a file there, with their kernels compiled for a GPU (KernelRecorder.h), and
+// one run on the host is enough.
+//
 // The first run of a kernel with given element types also compiles it with
 // NVRTC for sm_80 and sm_90a, as planned for these targets.
 
@@ -68,9 +72,20 @@ protected:
   /// Elements of an output, by its number and theirs, that the op need not
   /// write: runs may differ there. Empty: all are written.
   std::function<bool(size_t, int64_t)> unspecified;
+  /// How far from the emulator a GPU may be, by output, for tests of kernels
+  /// that round on the way or cancel: see KernelTensor, which has the defaults.
+  struct DeviceBound {
+    double relative, scale;
+  };
+  std::vector<DeviceBound> deviceBounds;
 
 private:
+  std::optional<KernelPlan> plan(const KernelSpec &spec,
+                                 const GpuTarget &target);
+  void record(const KernelSpec &spec, const Arrays &inputs,
+              const Arrays &expected);
   void checkWithNvrtc(const KernelSpec &spec, const KernelPlan &emulated);
+  int runs = 0; ///< Of this test.
 };
 
 } // namespace qwen35::codegen::cuda

@@ -139,6 +139,14 @@ void Array::set(int64_t number, double value) {
   }
 }
 
+std::string Array::dense() const {
+  std::string result;
+  for (int64_t i = 0; i < size(); ++i)
+    result.append(reinterpret_cast<const char *>(bytes.data() + place(i)),
+                  bytesOf(element));
+  return result;
+}
+
 int64_t Array::firstDifference(const Array &other) const {
   if (canary == other.canary && bytes == other.bytes)
     return -1;
@@ -205,6 +213,7 @@ Array random(Kind kind, std::vector<int64_t> shape, uint64_t seed,
     double unit = static_cast<double>(state >> 40) / (1 << 24);
     array.set(i, (2 * unit - 1) * scale);
   }
+  array.origin = Array::Origin{seed, scale};
   return array;
 }
 

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ public:
   int64_t size() const; ///< Elements of the shape.
   Kind kind() const { return element; }
   const std::vector<int64_t> &shape() const { return dims; }
+  const std::vector<int64_t> &strides() const { return steps; }
   mlir::MemRefType type(mlir::MLIRContext *context) const;
   void *pointer();
   /// Bytes from the first element of the shape to the last.
@@ -43,6 +45,9 @@ public:
   void set(int64_t number, double value);
   double operator[](int64_t number) const { return get(number); }
 
+  /// The bytes of all elements in row-major order.
+  std::string dense() const;
+
   /// Same bits in all elements of the shape.
   bool sameBits(const Array &other) const;
   /// The number of the first element whose bits differ, or -1.
@@ -53,6 +58,14 @@ public:
   /// Fills as above with another canary, or all but the elements.
   void fillCanary(uint16_t pattern);
   void frame(uint16_t pattern);
+
+  /// Where `random` has its elements from. What has been set since then is not
+  /// random.
+  struct Origin {
+    uint64_t seed;
+    double scale;
+  };
+  std::optional<Origin> origin;
 
 private:
   int64_t place(int64_t number) const;
