@@ -35,17 +35,26 @@ inline uint16_t toBf16(float value) {
 class RandomElements {
 public:
   explicit RandomElements(const KernelRandom &random)
-      : state(random.seed() * 0x9E3779B97F4A7C15u + 1), scale(random.scale()) {}
+      : state(random.seed() * 0x9E3779B97F4A7C15u + 1), scale(random.scale()),
+        offset(random.offset()) {}
   double next() {
     state = state * 6364136223846793005u + 1442695040888963407u;
     double unit = static_cast<double>(state >> 40) / (1 << 24);
-    return (2 * unit - 1) * scale;
+    return (2 * unit - 1) * scale + offset;
   }
 
 private:
   uint64_t state;
-  double scale;
+  double scale, offset;
 };
+
+/// Bytes from the first element to the last.
+inline int64_t extentOf(const KernelTensor &tensor) {
+  int64_t last = 0;
+  for (int d = 0; d < tensor.shape_size(); ++d)
+    last += (tensor.shape(d) - 1) * tensor.strides(d);
+  return (last + 1) * bytesOf(tensor.dtype());
+}
 
 /// An element of row-major bytes.
 inline double valueOf(const std::string &dense, bundle::DType dtype,

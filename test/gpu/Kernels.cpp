@@ -3,6 +3,9 @@
 //
 //   qwen35_gpu_kernels FILES.cases [--filter TEXT[,TEXT...]] [--one-process]
 //
+// or, with --bench, takes their time: bytes are those of inputs and outputs,
+// once, and flops are those of the plan.
+//
 // Every variant of a case runs twice, and a third time with outputs on the
 // inputs that they may alias. Outputs, workspace and the guard zones around
 // every buffer hold NaN at first, and small numbers in the second run; all runs
@@ -24,6 +27,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -57,19 +61,11 @@ double now() {
 // Tensors
 //===----------------------------------------------------------------------===//
 
-/// Bytes from the first element to the last.
-uint64_t extentOf(const KernelTensor &tensor) {
-  int64_t last = 0;
-  for (int d = 0; d < tensor.shape_size(); ++d)
-    last += (tensor.shape(d) - 1) * tensor.strides(d);
-  return static_cast<uint64_t>(last + 1) * bytesOf(tensor.dtype());
-}
-
 /// visit(element, byte from the start of the tensor), in row-major order.
 template <typename Visit>
 void forElements(const KernelTensor &tensor, Visit visit) {
   int64_t elements = elementsOf(tensor), rank = tensor.shape_size();
-  auto bytes = static_cast<int64_t>(bytesOf(tensor.dtype()));
+  int64_t bytes = bytesOf(tensor.dtype());
   std::vector<int64_t> index(rank, 0);
   int64_t at = 0;
   for (int64_t i = 0; i < elements; ++i) {
@@ -331,6 +327,26 @@ private:
 // Cases
 //===----------------------------------------------------------------------===//
 
+/// The input that an output lies on, or -1; `before`: of the outputs before it.
+int aliasOf(const KernelCase &c, const KernelVariant &variant, int output,
+            const std::vector<int> &before) {
+  auto layout = [](const KernelTensor &tensor) {
+    return std::tuple(
+        tensor.dtype(),
+        std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end()),
+        std::vector<int64_t>(tensor.strides().begin(), tensor.strides().end()));
+  };
+  for (const KernelAlias &alias : variant.may_alias()) {
+    auto input = static_cast<int>(alias.input());
+    if (static_cast<int>(alias.output()) != output ||
+        layout(c.outputs(output)) != layout(c.inputs(input)))
+      continue;
+    if (std::find(before.begin(), before.end(), input) == before.end())
+      return input;
+  }
+  return -1;
+}
+
 /// A variant of a case.
 struct Item {
   const CaseFile *file;
@@ -367,7 +383,7 @@ public:
       places.push_back(take(input.start(), extentOf(input)));
     for (int i = 0; i < c.outputs_size(); ++i) {
       const KernelTensor &output = c.outputs(i);
-      aliases.push_back(inPlace ? aliasOf(i) : -1);
+      aliases.push_back(inPlace ? aliasOf(c, *item.variant, i, aliases) : -1);
       places.push_back(aliases[i] >= 0
                            ? places[aliases[i]]
                            : take(output.start(), extentOf(output)));
@@ -411,29 +427,6 @@ private:
     uint64_t at = size;
     size += bytes;
     return at;
-  }
-
-  int aliasOf(int output) const {
-    const KernelCase &c = *item.source;
-    auto layout = [](const KernelTensor &tensor) {
-      return std::tuple(
-          tensor.dtype(),
-          std::vector<int64_t>(tensor.shape().begin(), tensor.shape().end()),
-          std::vector<int64_t>(tensor.strides().begin(),
-                               tensor.strides().end()));
-    };
-    for (const KernelAlias &alias : item.variant->may_alias()) {
-      auto input = static_cast<int>(alias.input());
-      if (static_cast<int>(alias.output()) != output ||
-          layout(c.outputs(output)) != layout(c.inputs(input)))
-        continue;
-      bool taken = false;
-      for (int other : aliases)
-        taken |= other == input;
-      if (!taken)
-        return input;
-    }
-    return -1;
   }
 };
 
@@ -682,9 +675,237 @@ bool runAll(const std::vector<Item> &items, Shared &shared) {
   return true;
 }
 
+//===----------------------------------------------------------------------===//
+// Times
+//===----------------------------------------------------------------------===//
+
+/// Takes the time of a case, on sets of buffers that together do not fit into
+/// the cache of the device.
+class Bench {
+public:
+  explicit Bench(Gpu &gpu) : gpu(gpu), api(gpu.api) {}
+
+  /// What a copy on the device takes, as the bound of everything else.
+  absl::Status copy() {
+    constexpr uint64_t kBytes = uint64_t(1) << 30;
+    QWEN35_RETURN_IF_ERROR(gpu.reserve(2 * kBytes, 0));
+    DevicePtr base = gpu.memory.device();
+    double seconds = 0;
+    QWEN35_RETURN_IF_ERROR(time(
+        1,
+        [&](size_t) {
+          return api->check(
+              api->memcpyDtoDAsync(base + kBytes, base, kBytes, gpu.stream),
+              "cuMemcpyDtoDAsync_v2");
+        },
+        seconds));
+    print("copy of 1 GiB", seconds, 2.0 * kBytes, 0);
+    return absl::OkStatus();
+  }
+
+  absl::Status run(const Item &item) {
+    const KernelCase &c = *item.source;
+    std::vector<uint64_t> places;
+    std::vector<int> aliases;
+    uint64_t size = 0;
+    double bytes = 0;
+    auto take = [&](const KernelTensor &tensor) {
+      bytes += static_cast<double>(elementsOf(tensor) *
+                                   test::bytesOf(tensor.dtype()));
+      places.push_back(size + tensor.start());
+      size += (tensor.start() + extentOf(tensor) + kAlignment - 1) /
+              kAlignment * kAlignment;
+    };
+    for (const KernelTensor &input : c.inputs())
+      take(input);
+    for (int i = 0; i < c.outputs_size(); ++i) {
+      aliases.push_back(item.variant->in_place()
+                            ? aliasOf(c, *item.variant, i, aliases)
+                            : -1);
+      if (aliases[i] < 0) {
+        take(c.outputs(i));
+        continue;
+      }
+      bytes += static_cast<double>(elementsOf(c.outputs(i)) *
+                                   test::bytesOf(c.outputs(i).dtype()));
+      places.push_back(places[aliases[i]]);
+    }
+    uint64_t sets = std::clamp<uint64_t>(kRotation / size + 1, 2, 16);
+    QWEN35_RETURN_IF_ERROR(
+        gpu.reserve(sets * size + item.variant->workspace_bytes(), kBlock));
+    DevicePtr base = gpu.memory.device();
+    QWEN35_RETURN_IF_ERROR(
+        api->check(api->memsetD8Async(base, 0, size, gpu.stream),
+                   "cuMemsetD8Async"));
+    for (int i = 0; i < c.inputs_size(); ++i)
+      QWEN35_RETURN_IF_ERROR(fill(c.inputs(i), base + places[i]));
+    for (uint64_t set = 1; set < sets; ++set)
+      QWEN35_RETURN_IF_ERROR(api->check(
+          api->memcpyDtoDAsync(base + set * size, base, size, gpu.stream),
+          "cuMemcpyDtoDAsync_v2"));
+
+    std::vector<std::vector<DevicePtr>> arguments(sets);
+    for (uint64_t set = 0; set < sets; ++set) {
+      for (uint64_t place : places)
+        arguments[set].push_back(base + set * size + place);
+      if (item.variant->workspace_bytes() > 0)
+        arguments[set].push_back(base + sets * size);
+    }
+    std::vector<ReadyStage> stages;
+    QWEN35_RETURN_IF_ERROR(
+        gpu.prepare(*item.file, *item.variant, arguments[0], stages));
+    double seconds = 0;
+    QWEN35_RETURN_IF_ERROR(time(
+        sets,
+        [&](size_t set) {
+          for (const ReadyStage &stage : stages)
+            QWEN35_RETURN_IF_ERROR(gpu.enqueue(stage, arguments[set]));
+          return absl::OkStatus();
+        },
+        seconds));
+    print(c.name(), seconds, c.bytes() > 0 ? c.bytes() : bytes, c.flops());
+    return absl::OkStatus();
+  }
+
+private:
+  static constexpr uint64_t kRotation = uint64_t(256) << 20;
+  static constexpr uint64_t kBlock = uint64_t(1) << 20;
+
+  /// Elements of a dense tensor; random ones repeat every MiB.
+  absl::Status fill(const KernelTensor &tensor, DevicePtr to) {
+    uint64_t extent = extentOf(tensor);
+    auto bytes = static_cast<uint64_t>(test::bytesOf(tensor.dtype()));
+    std::string block = tensor.data();
+    if (block.empty()) {
+      RandomElements random(tensor.random());
+      uint64_t elements = std::min(kBlock, extent) / bytes;
+      for (uint64_t i = 0; i < elements; ++i) {
+        auto single = static_cast<float>(random.next());
+        uint16_t half = toBf16(single);
+        double wide = single;
+        const void *from = &single;
+        if (bytes == 2)
+          from = &half;
+        else if (bytes == 8)
+          from = &wide;
+        block.append(static_cast<const char *>(from), bytes);
+      }
+    }
+    uint64_t done = std::min<uint64_t>(block.size(), extent);
+    for (uint64_t at = 0; at < done; at += kBlock) {
+      uint64_t part = std::min(kBlock, done - at);
+      std::memcpy(gpu.host.host(), &block[at], part);
+      QWEN35_RETURN_IF_ERROR(api->check(
+          api->memcpyHtoDAsync(to + at, gpu.host.host(), part, gpu.stream),
+          "cuMemcpyHtoDAsync_v2"));
+      QWEN35_RETURN_IF_ERROR(gpu.wait("filling an input"));
+    }
+    while (done < extent) {
+      uint64_t part = std::min(done, extent - done);
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->memcpyDtoDAsync(to + done, to, part, gpu.stream),
+                     "cuMemcpyDtoDAsync_v2"));
+      done += part;
+    }
+    return absl::OkStatus();
+  }
+
+  /// Seconds of one call of `enqueue(set)`, in a graph of rounds over all sets.
+  template <typename Enqueue>
+  absl::Status time(size_t sets, Enqueue enqueue, double &seconds) {
+    cuda::Event start = nullptr, end = nullptr;
+    for (cuda::Event *event : {&start, &end})
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->eventCreate(event, cuda::kEventDefault),
+                     "cuEventCreate"));
+    auto measure = [&](auto work, double &result) {
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->eventRecord(start, gpu.stream), "cuEventRecord"));
+      QWEN35_RETURN_IF_ERROR(work());
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->eventRecord(end, gpu.stream), "cuEventRecord"));
+      QWEN35_RETURN_IF_ERROR(gpu.wait("waiting for the kernels"));
+      float milliseconds = 0;
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->eventElapsedTime(&milliseconds, start, end),
+                     "cuEventElapsedTime"));
+      result = milliseconds * 1e-3;
+      return absl::OkStatus();
+    };
+    auto round = [&] {
+      for (size_t set = 0; set < sets; ++set)
+        QWEN35_RETURN_IF_ERROR(enqueue(set));
+      return absl::OkStatus();
+    };
+    double once = 0;
+    for (int warm = 0; warm < 2; ++warm)
+      QWEN35_RETURN_IF_ERROR(measure(round, once));
+    auto rounds = static_cast<size_t>(
+        std::clamp(0.01 / std::max(once, 1e-6), 1.0, 50.0));
+    QWEN35_RETURN_IF_ERROR(api->check(
+        api->streamBeginCapture(gpu.stream, cuda::kCaptureThreadLocal),
+        "cuStreamBeginCapture_v2"));
+    for (size_t i = 0; i < rounds; ++i)
+      QWEN35_RETURN_IF_ERROR(round());
+    cuda::Graph graph = nullptr;
+    cuda::GraphExec exec = nullptr;
+    QWEN35_RETURN_IF_ERROR(api->check(
+        api->streamEndCapture(gpu.stream, &graph), "cuStreamEndCapture"));
+    QWEN35_RETURN_IF_ERROR(
+        api->check(api->graphInstantiate(&exec, graph, 0),
+                   "cuGraphInstantiateWithFlags"));
+    std::vector<double> times(5);
+    for (double &t : times)
+      QWEN35_RETURN_IF_ERROR(measure(
+          [&] {
+            return api->check(api->graphLaunch(exec, gpu.stream),
+                              "cuGraphLaunch");
+          },
+          t));
+    api->graphExecDestroy(exec);
+    api->graphDestroy(graph);
+    api->eventDestroy(start);
+    api->eventDestroy(end);
+    // The first launch of a graph also uploads it.
+    std::sort(times.begin(), times.end());
+    seconds = times[times.size() / 2] / static_cast<double>(rounds * sets);
+    return absl::OkStatus();
+  }
+
+  static void print(const std::string &name, double seconds, double bytes,
+                    double flops) {
+    std::printf("%-44s %9.4f ms %8.1f GB/s", name.c_str(), seconds * 1e3,
+                bytes / seconds * 1e-9);
+    if (flops > 0)
+      std::printf(" %8.1f TFLOP/s", flops / seconds * 1e-12);
+    std::printf("\n");
+    std::fflush(stdout);
+  }
+
+  Gpu &gpu;
+  const cuda::Driver *api;
+};
+
+int benchAll(const std::vector<Item> &items) {
+  Gpu gpu;
+  absl::Status status = gpu.open(items[0].file->cases.arch());
+  if (status.ok())
+    status = Bench(gpu).copy();
+  std::string at = "the copy";
+  for (size_t i = 0; i < items.size() && status.ok(); ++i) {
+    at = items[i].name();
+    status = Bench(gpu).run(items[i]);
+  }
+  if (status.ok())
+    return 0;
+  std::fprintf(stderr, "error: %s: %s\n", at.c_str(),
+               std::string(status.message()).c_str());
+  return 2;
+}
+
 int usage() {
-  std::fprintf(stderr, "usage: qwen35_gpu_kernels FILES.cases [--filter "
-                       "TEXT[,TEXT...]] [--one-process]\n");
+  std::fprintf(stderr, "usage: qwen35_gpu_kernels [--bench] FILES.cases "
+                       "[--filter TEXT[,TEXT...]] [--one-process]\n");
   return 2;
 }
 
@@ -692,13 +913,15 @@ int main(int argc, char **argv) {
   double start = now();
   std::vector<std::unique_ptr<CaseFile>> files;
   std::vector<std::string> filters;
-  bool oneProcess = false;
+  bool oneProcess = false, bench = false;
   for (int i = 1; i < argc; ++i) {
     std::string argument = argv[i];
     if (argument == "--filter" && i + 1 < argc) {
       filters = absl::StrSplit(argv[++i], ',');
     } else if (argument == "--one-process") {
       oneProcess = true; // For tools that follow no other.
+    } else if (argument == "--bench") {
+      bench = true;
     } else if (argument[0] == '-') {
       return usage();
     } else {
@@ -739,6 +962,8 @@ int main(int argc, char **argv) {
     std::fprintf(stderr, "error: the filter leaves no case\n");
     return 2;
   }
+  if (bench)
+    return benchAll(items);
   if (oneProcess)
     runFrom(0, items, *shared);
   else if (!runAll(items, *shared))

@@ -1,5 +1,6 @@
 #include "test/unit/cuda/KernelRecorder.h"
 
+#include "codegen/cuda/Cost.h"
 #include "codegen/cuda/Target.h"
 #include "codegen/emit/DescribeStage.h"
 #include "codegen/emulated/HostCompiler.h"
@@ -97,6 +98,7 @@ test::KernelCase &KernelRecorder::add(const std::string &name,
       CompiledStage compiled;
       compiled.symbol = spec.op + (i ? "_s" + std::to_string(i) : "");
       compiled.stage = stage;
+      compiled.cost = costOf(spec, planned.plan, i);
       test::KernelStage &out = *variant.add_stages();
       out.set_grid(1);
       describeStage(compiled, *out.mutable_kernel());

@@ -53,6 +53,12 @@ TEST_F(KernelRecorderTest, WhatTheEmulatorGivesPasses) {
   }
 }
 
+TEST_F(KernelRecorderTest, TakesTimes) {
+  CommandResult result = replay("--bench");
+  EXPECT_TRUE(result.ok()) << result.output;
+  EXPECT_NE(result.output.find(" ms "), std::string::npos) << result.output;
+}
+
 TEST_F(KernelRecorderTest, OneWrongElementIsFound) {
   wrong = 7;
   CommandResult result = replay();
