@@ -239,7 +239,7 @@ LogicalResult Run<Real>::runOp(Operation &op, Frame<Real> &frame) {
       EvaluatorTable::get().find<Real>(op.getName().getStringRef());
   if (!evaluator) {
     InFlightDiagnostic error = errorAt(&op) << "no evaluator";
-    if (isa<qkern::ViewOp, qkern::DispatchOp>(op))
+    if (isa<qkern::ViewOp, qkern::JoinOp, qkern::DispatchOp>(op))
       error << "; kernels are run by the runtime, interpret what "
                "--qwen35-to-kernels starts from";
     return error;

@@ -398,7 +398,7 @@ TEST_P(GpuBadInput, IsTheErrorOfTheCpu) {
   bool full = std::string(GetParam().name) == "disk_full_while_saving";
   std::string errors[2];
   for (int i = 0; i < 2; ++i) {
-    auto result = run((full ? "ulimit -f 300; " : "") +
+    auto result = run((full ? "ulimit -f 700; " : "") +
                       kit::tool("qwen35-run") + " " + arguments + " --target " +
                       (i ? "cuda" : "cpu"));
     EXPECT_EQ(result.status, 1) << result.output;

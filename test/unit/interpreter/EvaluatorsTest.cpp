@@ -26,7 +26,8 @@ TEST_F(EvaluatorsTest, EveryModelOpHasOne) { expectAll("qwen35", {}); }
 
 // Kernel launches and addresses are not math, a terminator is part of its group.
 TEST_F(EvaluatorsTest, EveryLoweredOpButLaunchesHasOne) {
-  expectAll("qkern", {"qkern.dispatch", "qkern.view", "qkern.yield"});
+  expectAll("qkern", {"qkern.dispatch", "qkern.join", "qkern.view",
+                      "qkern.yield"});
 }
 
 } // namespace
