@@ -5,7 +5,7 @@ import sys
 
 folder = pathlib.Path(sys.argv[1])
 errors, ops, passes = [], 0, 0
-for page in ("qwen35", "qkern", "qplan"):
+for page in ("qwen35", "qkern", "qplan", "qdist"):
     for section in re.split(r"^### ", (folder / f"{page}.md").read_text(), flags=re.M)[1:]:
         name = section.split("\n")[0]
         if not name.startswith("`" + page + "."):
