@@ -287,11 +287,10 @@ private:
     QWEN35_RETURN_IF_ERROR(
         api->check(api->funcLoad(ready.function), "cuFuncLoad"));
     if (kernel.shared_bytes() > 0)
-      QWEN35_RETURN_IF_ERROR(
-          api->check(api->funcSetAttribute(
-                         ready.function, cuda::kFunctionMaxDynamicShared,
-                         static_cast<int>(kernel.shared_bytes())),
-                     absl::StrCat("cuFuncSetAttribute of ", kernel.symbol())));
+      QWEN35_RETURN_IF_ERROR(api->check(
+          api->funcSetAttribute(ready.function, cuda::kFunctionMaxDynamicShared,
+                                static_cast<int>(kernel.shared_bytes())),
+          absl::StrCat("cuFuncSetAttribute of ", kernel.symbol())));
     return absl::OkStatus();
   }
 
@@ -388,8 +387,7 @@ public:
                            ? places[aliases[i]]
                            : take(output.start(), extentOf(output)));
     }
-    size += kGuard;
-    workspace = size;
+    workspace = take(0, 0);
     size += (item.variant->workspace_bytes() + kAlignment - 1) / kAlignment *
             kAlignment;
     tail = size;
@@ -444,9 +442,9 @@ public:
       uint8_t poison;
       bool inPlace;
     };
-    for (const Way &way : {Way{"", 0xFF, inPlace},
-                           Way{"with other poison: ", 0x3C, inPlace},
-                           Way{"outputs on inputs: ", 0xFF, true}}) {
+    for (const Way &way :
+         {Way{"", 0xFF, inPlace}, Way{"with other poison: ", 0x3C, inPlace},
+          Way{"outputs on inputs: ", 0xFF, true}}) {
       Placement placement(item, way.inPlace);
       if (way.inPlace && !inPlace && !placement.hasAliases())
         continue;
@@ -460,8 +458,8 @@ public:
       }
       for (size_t i = 0; i < outputs.size(); ++i)
         if (outputs[i] != first[i])
-          problems.push_back(absl::StrCat(
-              way.what, "output ", i, " is not what it was at first"));
+          problems.push_back(absl::StrCat(way.what, "output ", i,
+                                          " is not what it was at first"));
     }
     return absl::OkStatus();
   }
@@ -517,9 +515,9 @@ private:
     }
     QWEN35_RETURN_IF_ERROR(gpu.wait("waiting for the kernels"));
     uint8_t *host = gpu.host.host();
-    for (auto [to, from, bytes] : {std::tuple(host, base, front),
-                                   {host + front, base + placement.tail,
-                                    kGuard}})
+    for (auto [to, from, bytes] :
+         {std::tuple(host, base, front),
+          {host + front, base + placement.tail, kGuard}})
       QWEN35_RETURN_IF_ERROR(
           api->check(api->memcpyDtoHAsync(to, from, bytes, gpu.stream),
                      "cuMemcpyDtoHAsync_v2"));
@@ -559,14 +557,14 @@ private:
         nearest = i;
     int inputs = placement.item.source->inputs_size();
     auto number = static_cast<int>(nearest);
-    return absl::StrCat(
-        "byte ",
-        static_cast<int64_t>(byte) -
-            static_cast<int64_t>(placement.places[nearest]),
-        " from the start of ",
-        number < inputs ? absl::StrCat("input ", number)
-                        : absl::StrCat("output ", number - inputs),
-        " was written");
+    return absl::StrCat("byte ",
+                        static_cast<int64_t>(byte) -
+                            static_cast<int64_t>(placement.places[nearest]),
+                        " from the start of ",
+                        number < inputs
+                            ? absl::StrCat("input ", number)
+                            : absl::StrCat("output ", number - inputs),
+                        " was written");
   }
 
   void check(const Item &item, const std::vector<std::string> &outputs,
@@ -616,8 +614,7 @@ bool runFrom(size_t first, const std::vector<Item> &items, Shared &shared) {
   Gpu gpu;
   if (absl::Status opened = gpu.open(items[0].file->cases.arch());
       !opened.ok()) {
-    std::fprintf(stderr, "error: %s\n",
-                 std::string(opened.message()).c_str());
+    std::fprintf(stderr, "error: %s\n", std::string(opened.message()).c_str());
     _exit(2);
   }
   Runner runner(gpu, shared);
@@ -690,14 +687,16 @@ public:
   /// What a copy on the device takes, as the bound of everything else.
   absl::Status copy() {
     constexpr uint64_t kBytes = uint64_t(1) << 30;
-    QWEN35_RETURN_IF_ERROR(gpu.reserve(2 * kBytes, 0));
+    // Rows of the memory that both sides use at a time should not be the same.
+    constexpr uint64_t kApart = kBytes + (3 << 20) + (1 << 12);
+    QWEN35_RETURN_IF_ERROR(gpu.reserve(kApart + kBytes, 0));
     DevicePtr base = gpu.memory.device();
     double seconds = 0;
     QWEN35_RETURN_IF_ERROR(time(
         1,
         [&](size_t) {
           return api->check(
-              api->memcpyDtoDAsync(base + kBytes, base, kBytes, gpu.stream),
+              api->memcpyDtoDAsync(base + kApart, base, kBytes, gpu.stream),
               "cuMemcpyDtoDAsync_v2");
         },
         seconds));
@@ -736,9 +735,8 @@ public:
     QWEN35_RETURN_IF_ERROR(
         gpu.reserve(sets * size + item.variant->workspace_bytes(), kBlock));
     DevicePtr base = gpu.memory.device();
-    QWEN35_RETURN_IF_ERROR(
-        api->check(api->memsetD8Async(base, 0, size, gpu.stream),
-                   "cuMemsetD8Async"));
+    QWEN35_RETURN_IF_ERROR(api->check(
+        api->memsetD8Async(base, 0, size, gpu.stream), "cuMemsetD8Async"));
     for (int i = 0; i < c.inputs_size(); ++i)
       QWEN35_RETURN_IF_ERROR(fill(c.inputs(i), base + places[i]));
     for (uint64_t set = 1; set < sets; ++set)
@@ -817,9 +815,8 @@ private:
   absl::Status time(size_t sets, Enqueue enqueue, double &seconds) {
     cuda::Event start = nullptr, end = nullptr;
     for (cuda::Event *event : {&start, &end})
-      QWEN35_RETURN_IF_ERROR(
-          api->check(api->eventCreate(event, cuda::kEventDefault),
-                     "cuEventCreate"));
+      QWEN35_RETURN_IF_ERROR(api->check(
+          api->eventCreate(event, cuda::kEventDefault), "cuEventCreate"));
     auto measure = [&](auto work, double &result) {
       QWEN35_RETURN_IF_ERROR(
           api->check(api->eventRecord(start, gpu.stream), "cuEventRecord"));
@@ -842,8 +839,8 @@ private:
     double once = 0;
     for (int warm = 0; warm < 2; ++warm)
       QWEN35_RETURN_IF_ERROR(measure(round, once));
-    auto rounds = static_cast<size_t>(
-        std::clamp(0.01 / std::max(once, 1e-6), 1.0, 50.0));
+    auto rounds =
+        static_cast<size_t>(std::clamp(0.01 / std::max(once, 1e-6), 1.0, 50.0));
     QWEN35_RETURN_IF_ERROR(api->check(
         api->streamBeginCapture(gpu.stream, cuda::kCaptureThreadLocal),
         "cuStreamBeginCapture_v2"));
@@ -851,11 +848,10 @@ private:
       QWEN35_RETURN_IF_ERROR(round());
     cuda::Graph graph = nullptr;
     cuda::GraphExec exec = nullptr;
-    QWEN35_RETURN_IF_ERROR(api->check(
-        api->streamEndCapture(gpu.stream, &graph), "cuStreamEndCapture"));
-    QWEN35_RETURN_IF_ERROR(
-        api->check(api->graphInstantiate(&exec, graph, 0),
-                   "cuGraphInstantiateWithFlags"));
+    QWEN35_RETURN_IF_ERROR(api->check(api->streamEndCapture(gpu.stream, &graph),
+                                      "cuStreamEndCapture"));
+    QWEN35_RETURN_IF_ERROR(api->check(api->graphInstantiate(&exec, graph, 0),
+                                      "cuGraphInstantiateWithFlags"));
     std::vector<double> times(5);
     for (double &t : times)
       QWEN35_RETURN_IF_ERROR(measure(
