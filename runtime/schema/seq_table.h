@@ -10,7 +10,9 @@ namespace qwen35 {
 ///
 /// Shape   `words()` int32 words, laid out as below for `tokens` slots per row
 ///         and at most `maxDocs` documents. Padding at the end of the row is a
-///         document of its own, so `maxDocs` is the user's limit plus one.
+///         document of its own, so `maxDocs` is the user's limit plus one. On a
+///         rank of a context-parallel group the documents are segments of
+///         documents and padding may be two of them (stripe_table.h).
 /// Units   Everything counts tokens, documents or chunks, never bytes.
 /// Layout  [0] documents, padding included; [1] chunks in use; [2] tokens that
 ///         are not padding; [3..7] zero; then the arrays named below.

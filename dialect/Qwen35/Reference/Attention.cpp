@@ -13,6 +13,22 @@
 namespace qwen35::reference {
 
 template <typename Real>
+void ropeRows(absl::Span<const int64_t> positions, double theta,
+              int64_t rotaryDim, absl::Span<Real> table) {
+  int64_t pairs = rotaryDim / 2;
+  std::vector<double> frequency(pairs);
+  for (int64_t j = 0; j < pairs; ++j)
+    frequency[j] = std::pow(theta, -2.0 * j / rotaryDim);
+  Real *out = table.data();
+  for (int64_t position : positions)
+    for (int64_t j = 0; j < pairs; ++j) {
+      double angle = position * frequency[j];
+      *out++ = static_cast<Real>(std::cos(angle));
+      *out++ = static_cast<Real>(std::sin(angle));
+    }
+}
+
+template <typename Real>
 absl::Status ropeTable(const SeqTable &shape, absl::Span<const int32_t> seq,
                        double theta, int64_t rotaryDim,
                        absl::Span<Real> table) {
@@ -24,18 +40,11 @@ absl::Status ropeTable(const SeqTable &shape, absl::Span<const int32_t> seq,
   if (!checks.ok())
     return checks.status();
   Documents documents(shape, seq);
-  int64_t pairs = rotaryDim / 2;
-  std::vector<double> frequency(pairs);
-  for (int64_t j = 0; j < pairs; ++j)
-    frequency[j] = std::pow(theta, -2.0 * j / rotaryDim);
-  Real *out = table.data();
+  std::vector<int64_t> positions;
   for (int64_t doc = 0; doc < documents.count(); ++doc)
     for (int64_t t = documents.begin(doc); t < documents.end(doc); ++t)
-      for (int64_t j = 0; j < pairs; ++j) {
-        double angle = (t - documents.begin(doc)) * frequency[j];
-        *out++ = static_cast<Real>(std::cos(angle));
-        *out++ = static_cast<Real>(std::sin(angle));
-      }
+      positions.push_back(t - documents.begin(doc));
+  ropeRows(positions, theta, rotaryDim, table);
   return absl::OkStatus();
 }
 
@@ -98,34 +107,39 @@ static void checkAttention(Checks &checks, absl::Span<const Real> q,
       .shape("lse", lse.size(), {shape.tokens, queryHeads});
 }
 
+/// Whole documents: queries and keys have the same rows.
+static std::vector<AttentionSegment> segmentsOf(const Documents &documents) {
+  std::vector<AttentionSegment> segments;
+  for (int64_t doc = 0; doc < documents.count(); ++doc)
+    segments.push_back({documents.begin(doc), documents.end(doc),
+                        documents.begin(doc), documents.begin(doc)});
+  return segments;
+}
+
 template <typename Real>
-absl::Status attention(absl::Span<const Real> q, absl::Span<const Real> k,
-                       absl::Span<const Real> v, const SeqTable &shape,
-                       absl::Span<const int32_t> seq, const AttentionDims &dims,
-                       double scale, absl::Span<Real> o, absl::Span<Real> lse) {
-  Checks checks("attention");
-  checkAttention<Real>(checks, q, k, v, shape, seq, dims, scale, o, lse);
-  if (!checks.ok())
-    return checks.status();
+void attendSegments(absl::Span<const AttentionSegment> segments,
+                    absl::Span<const Real> q, absl::Span<const Real> k,
+                    absl::Span<const Real> v, const AttentionDims &dims,
+                    double scale, absl::Span<Real> o, absl::Span<Real> lse) {
   auto [queryHeads, kvHeads, headDim] = dims;
-  Documents documents(shape, seq);
   std::vector<Real> scores;
-  for (int64_t doc = 0; doc < documents.count(); ++doc) {
-    int64_t begin = documents.begin(doc), end = documents.end(doc);
-    scores.resize(kQueries * (end - begin));
+  for (const AttentionSegment &segment : segments) {
+    int64_t end = segment.end, begin = segment.firstKey;
+    int64_t shift = segment.firstQueryKey - segment.begin;
+    scores.resize(kQueries * (end + shift - begin));
     for (int64_t h = 0; h < queryHeads; ++h) {
       int64_t kv = h / (queryHeads / kvHeads);
-      for (int64_t first = begin; first < end; first += kQueries) {
+      for (int64_t first = segment.begin; first < end; first += kQueries) {
         int64_t last = std::min(first + kQueries, end);
         // Keys up to the last query of the block; a row uses its own part.
-        auto keys = headRows(k, begin, last, kvHeads, kv, headDim);
-        auto values = headRows(v, begin, last, kvHeads, kv, headDim);
-        auto s = matrix(scores.data(), last - first, last - begin);
+        auto keys = headRows(k, begin, last + shift, kvHeads, kv, headDim);
+        auto values = headRows(v, begin, last + shift, kvHeads, kv, headDim);
+        auto s = matrix(scores.data(), last - first, keys.rows);
         multiply<Real>(s, headRows(q, first, last, queryHeads, h, headDim),
                        keys.transposed());
         for (int64_t i = 0; i < s.rows; ++i) {
           Real *row = s.row(i);
-          int64_t visible = first - begin + i + 1;
+          int64_t visible = first + shift - begin + i + 1;
           Real highest = *std::max_element(row, row + visible), sum = 0;
           for (int64_t u = 0; u < visible; ++u)
             sum += row[u] = std::exp(Real(scale) * (row[u] - highest));
@@ -142,7 +156,73 @@ absl::Status attention(absl::Span<const Real> q, absl::Span<const Real> k,
       }
     }
   }
+}
+
+template <typename Real>
+absl::Status attention(absl::Span<const Real> q, absl::Span<const Real> k,
+                       absl::Span<const Real> v, const SeqTable &shape,
+                       absl::Span<const int32_t> seq, const AttentionDims &dims,
+                       double scale, absl::Span<Real> o, absl::Span<Real> lse) {
+  Checks checks("attention");
+  checkAttention<Real>(checks, q, k, v, shape, seq, dims, scale, o, lse);
+  if (!checks.ok())
+    return checks.status();
+  attendSegments(segmentsOf(Documents(shape, seq)), q, k, v, dims, scale, o,
+                 lse);
   return absl::OkStatus();
+}
+
+template <typename Real>
+void attendSegmentsBwd(absl::Span<const AttentionSegment> segments,
+                       absl::Span<const Real> dO, absl::Span<const Real> q,
+                       absl::Span<const Real> k, absl::Span<const Real> v,
+                       absl::Span<const Real> o, absl::Span<const Real> lse,
+                       const AttentionDims &dims, double scale,
+                       absl::Span<Real> dq, absl::Span<Real> dk,
+                       absl::Span<Real> dv) {
+  auto [queryHeads, kvHeads, headDim] = dims;
+  std::vector<Real> probabilities, gradients;
+  for (const AttentionSegment &segment : segments) {
+    int64_t end = segment.end, begin = segment.firstKey;
+    int64_t shift = segment.firstQueryKey - segment.begin;
+    probabilities.resize(kQueries * (end + shift - begin));
+    gradients.resize(kQueries * (end + shift - begin));
+    for (int64_t h = 0; h < queryHeads; ++h) {
+      int64_t kv = h / (queryHeads / kvHeads);
+      for (int64_t first = segment.begin; first < end; first += kQueries) {
+        int64_t last = std::min(first + kQueries, end), lastKey = last + shift;
+        auto keys = headRows(k, begin, lastKey, kvHeads, kv, headDim);
+        auto values = headRows(v, begin, lastKey, kvHeads, kv, headDim);
+        auto queries = headRows(q, first, last, queryHeads, h, headDim);
+        auto outs = headRows(o, first, last, queryHeads, h, headDim);
+        auto dOuts = headRows(dO, first, last, queryHeads, h, headDim);
+        auto p = matrix(probabilities.data(), last - first, keys.rows);
+        auto ds = matrix(gradients.data(), last - first, keys.rows);
+        multiply<Real>(p, queries, keys.transposed());
+        multiply<Real>(ds, dOuts, values.transposed());
+        // p = exp(s - lse), ds = scale * p * (do v^T - <do, o>), and both are 0
+        // where a key comes after the query: chosen, not multiplied.
+        for (int64_t i = 0; i < p.rows; ++i) {
+          Real logSum = lse[(first + i) * queryHeads + h];
+          Real mean = dot(dOuts.row(i), outs.row(i), headDim);
+          for (int64_t u = 0; u < p.columns; ++u) {
+            bool visible = u <= first + shift - begin + i;
+            Real score = Real(scale) * p.at(i, u) - logSum;
+            Real weight = visible ? std::exp(score) : Real(0);
+            p.at(i, u) = weight;
+            ds.at(i, u) =
+                visible ? Real(scale) * weight * (ds.at(i, u) - mean) : Real(0);
+          }
+        }
+        multiply<Real>(headRows(dq, first, last, queryHeads, h, headDim), ds,
+                       keys);
+        multiply<Real>(headRows(dk, begin, lastKey, kvHeads, kv, headDim),
+                       ds.transposed(), queries, /*accumulate=*/true);
+        multiply<Real>(headRows(dv, begin, lastKey, kvHeads, kv, headDim),
+                       p.transposed(), dOuts, /*accumulate=*/true);
+      }
+    }
+  }
 }
 
 template <typename Real>
@@ -162,50 +242,10 @@ absl::Status attentionBwd(absl::Span<const Real> dO, absl::Span<const Real> q,
       .shape("dv", dv.size(), {shape.tokens, kvHeads, headDim});
   if (!checks.ok())
     return checks.status();
-  Documents documents(shape, seq);
   std::fill(dk.begin(), dk.end(), Real(0));
   std::fill(dv.begin(), dv.end(), Real(0));
-  std::vector<Real> probabilities, gradients;
-  for (int64_t doc = 0; doc < documents.count(); ++doc) {
-    int64_t begin = documents.begin(doc), end = documents.end(doc);
-    probabilities.resize(kQueries * (end - begin));
-    gradients.resize(kQueries * (end - begin));
-    for (int64_t h = 0; h < queryHeads; ++h) {
-      int64_t kv = h / (queryHeads / kvHeads);
-      for (int64_t first = begin; first < end; first += kQueries) {
-        int64_t last = std::min(first + kQueries, end);
-        auto keys = headRows(k, begin, last, kvHeads, kv, headDim);
-        auto values = headRows(v, begin, last, kvHeads, kv, headDim);
-        auto queries = headRows(q, first, last, queryHeads, h, headDim);
-        auto outs = headRows(o, first, last, queryHeads, h, headDim);
-        auto dOuts = headRows(dO, first, last, queryHeads, h, headDim);
-        auto p = matrix(probabilities.data(), last - first, last - begin);
-        auto ds = matrix(gradients.data(), last - first, last - begin);
-        multiply<Real>(p, queries, keys.transposed());
-        multiply<Real>(ds, dOuts, values.transposed());
-        // p = exp(s - lse), ds = scale * p * (do v^T - <do, o>), and both are 0
-        // where a key comes after the query: chosen, not multiplied.
-        for (int64_t i = 0; i < p.rows; ++i) {
-          Real shift = lse[(first + i) * queryHeads + h];
-          Real mean = dot(dOuts.row(i), outs.row(i), headDim);
-          for (int64_t u = 0; u < p.columns; ++u) {
-            bool visible = u <= first - begin + i;
-            Real score = Real(scale) * p.at(i, u) - shift;
-            Real weight = visible ? std::exp(score) : Real(0);
-            p.at(i, u) = weight;
-            ds.at(i, u) =
-                visible ? Real(scale) * weight * (ds.at(i, u) - mean) : Real(0);
-          }
-        }
-        multiply<Real>(headRows(dq, first, last, queryHeads, h, headDim), ds,
-                       keys);
-        multiply<Real>(headRows(dk, begin, last, kvHeads, kv, headDim),
-                       ds.transposed(), queries, /*accumulate=*/true);
-        multiply<Real>(headRows(dv, begin, last, kvHeads, kv, headDim),
-                       p.transposed(), dOuts, /*accumulate=*/true);
-      }
-    }
-  }
+  attendSegmentsBwd(segmentsOf(Documents(shape, seq)), dO, q, k, v, o, lse,
+                    dims, scale, dq, dk, dv);
   return absl::OkStatus();
 }
 
@@ -269,6 +309,17 @@ absl::Status mulSigmoidBwd(absl::Span<const Real> dy, absl::Span<const Real> x,
   template absl::Status rope<Real>(absl::Span<const Real>,                     \
                                    absl::Span<const Real>, int64_t, int64_t,   \
                                    int64_t, int64_t, bool, absl::Span<Real>);  \
+  template void ropeRows<Real>(absl::Span<const int64_t>, double, int64_t,     \
+                               absl::Span<Real>);                              \
+  template void attendSegments<Real>(                                          \
+      absl::Span<const AttentionSegment>, absl::Span<const Real>,              \
+      absl::Span<const Real>, absl::Span<const Real>, const AttentionDims &,   \
+      double, absl::Span<Real>, absl::Span<Real>);                             \
+  template void attendSegmentsBwd<Real>(                                       \
+      absl::Span<const AttentionSegment>, absl::Span<const Real>,              \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<const Real>, absl::Span<const Real>, const AttentionDims &,   \
+      double, absl::Span<Real>, absl::Span<Real>, absl::Span<Real>);           \
   template absl::Status attention<Real>(                                       \
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       const SeqTable &, absl::Span<const int32_t>, const AttentionDims &,      \

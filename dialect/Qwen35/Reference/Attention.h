@@ -80,6 +80,39 @@ absl::Status attentionBwd(absl::Span<const Real> dO, absl::Span<const Real> q,
                           absl::Span<Real> dq, absl::Span<Real> dk,
                           absl::Span<Real> dv);
 
+//===----------------------------------------------------------------------===//
+// What attention over whole documents and over their parts (Stripes.h) share.
+// Shapes are checked by these callers.
+//===----------------------------------------------------------------------===//
+
+/// ropeTable of a token at each of `positions`.
+template <typename Real>
+void ropeRows(absl::Span<const int64_t> positions, double theta,
+              int64_t rotaryDim, absl::Span<Real> table);
+
+/// Queries of one document that follow each other: tokens [begin, end) of q see
+/// the rows of k from firstKey up to their own, which is firstQueryKey for the
+/// first of them.
+struct AttentionSegment {
+  int64_t begin, end;
+  int64_t firstKey, firstQueryKey;
+};
+
+template <typename Real>
+void attendSegments(absl::Span<const AttentionSegment> segments,
+                    absl::Span<const Real> q, absl::Span<const Real> k,
+                    absl::Span<const Real> v, const AttentionDims &dims,
+                    double scale, absl::Span<Real> o, absl::Span<Real> lse);
+/// dk and dv are added to.
+template <typename Real>
+void attendSegmentsBwd(absl::Span<const AttentionSegment> segments,
+                       absl::Span<const Real> dO, absl::Span<const Real> q,
+                       absl::Span<const Real> k, absl::Span<const Real> v,
+                       absl::Span<const Real> o, absl::Span<const Real> lse,
+                       const AttentionDims &dims, double scale,
+                       absl::Span<Real> dq, absl::Span<Real> dk,
+                       absl::Span<Real> dv);
+
 /// y = x * sigmoid(gate): the meaning of `qwen35.mul_sigmoid`.
 ///
 /// Shapes  x, y: [rows, columns]; gate: [rows, gateColumns], where gateColumns

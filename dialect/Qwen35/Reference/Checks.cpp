@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include <numeric>
+#include <string>
 #include <vector>
 
 namespace qwen35::reference {
@@ -123,24 +125,30 @@ Checks &Checks::documents(const SeqTable &shape,
     return fail(absl::StrCat("seq has ", count, " documents, expected 0 to ",
                              shape.maxDocs));
   // The lengths determine every other word, so write the table again from them
-  // and compare. Padding, the last document, is not among the lengths.
-  std::vector<int64_t> lengths;
+  // and compare. Padding, the last documents, has lengths as well; which they
+  // are is the one word that the lengths leave open.
+  int64_t real = table[SeqTable::kRealTokens];
+  std::vector<int64_t> lengths, padding;
   for (int64_t d = 0; d < count; ++d) {
     int64_t begin = table[shape.cuSeqlens() + d];
-    if (begin >= table[SeqTable::kRealTokens])
-      break;
-    lengths.push_back(table[shape.cuSeqlens() + d + 1] - begin);
+    (begin < real ? lengths : padding)
+        .push_back(table[shape.cuSeqlens() + d + 1] - begin);
   }
+  std::string text = absl::StrCat("[", absl::StrJoin(lengths, ", "), "]");
+  int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t(0));
+  lengths.insert(lengths.end(), padding.begin(), padding.end());
   std::vector<int32_t> expected(shape.words());
-  if (!fillSeqTable(shape, lengths.data(), lengths.size(), expected.data()))
-    return fail(absl::StrCat("seq is not a document table: lengths [",
-                             absl::StrJoin(lengths, ", "), "] do not fit ",
-                             shape.tokens, " tokens"));
+  if (total != real ||
+      !fillSeqTable(shape, lengths.data(), lengths.size(), expected.data()))
+    return fail(absl::StrCat("seq is not a document table: lengths ", text,
+                             " do not fit ", real, " of ", shape.tokens,
+                             " tokens"));
+  expected[SeqTable::kRealTokens] = table[SeqTable::kRealTokens];
   for (int64_t i = 0; i < shape.words(); ++i)
     if (table[i] != expected[i])
       return fail(absl::StrCat("seq word ", i, " is ", table[i], ", expected ",
-                               expected[i], " for documents of [",
-                               absl::StrJoin(lengths, ", "), "] tokens"));
+                               expected[i], " for documents of ", text,
+                               " tokens"));
   return *this;
 }
 
