@@ -1,5 +1,6 @@
 #include "dialect/Interpreter/Interpreter.h"
 
+#include "dialect/Interpreter/Collectives.h"
 #include "dialect/Interpreter/Evaluators.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 
@@ -90,6 +91,9 @@ public:
 
   FailureOr<SmallVector<Tensor>> run(func::FuncOp function,
                                      ArrayRef<Tensor> arguments);
+  FailureOr<SmallVector<SmallVector<Tensor>>>
+  runRanks(func::FuncOp function, const Mesh &mesh,
+           ArrayRef<SmallVector<Tensor>> arguments);
   Stats stats() const { return {operations, memory.peakBytes()}; }
 
 private:
@@ -97,6 +101,11 @@ private:
   /// converted, so the handle must not outlive it.
   FailureOr<Handle> import(const Tensor &tensor, Type type,
                            function_ref<InFlightDiagnostic()> error);
+  FailureOr<SmallVector<Handle>>
+  importAll(func::FuncOp function, ArrayRef<Tensor> arguments, StringRef where);
+  SmallVector<Tensor> exportAll(func::FuncOp function,
+                                MutableArrayRef<Handle> handles);
+  LogicalResult checkBody(func::FuncOp function);
   FailureOr<SmallVector<Handle>> call(func::FuncOp function,
                                       MutableArrayRef<Handle> arguments);
   LogicalResult runBody(Block &block, Frame<Real> &frame);
@@ -150,10 +159,12 @@ FailureOr<Handle> Run<Real>::import(const Tensor &tensor, Type type,
 }
 
 template <typename Real>
-FailureOr<SmallVector<Tensor>> Run<Real>::run(func::FuncOp function,
-                                              ArrayRef<Tensor> arguments) {
+FailureOr<SmallVector<Handle>> Run<Real>::importAll(func::FuncOp function,
+                                                    ArrayRef<Tensor> arguments,
+                                                    StringRef where) {
   auto error = [&] {
-    return function.emitError("interpreting @") << function.getName() << ": ";
+    return function.emitError("interpreting @")
+           << function.getName() << where << ": ";
   };
   if (arguments.size() != function.getNumArguments())
     return error() << "got " << arguments.size() << " arguments, expected "
@@ -167,12 +178,15 @@ FailureOr<SmallVector<Tensor>> Run<Real>::run(func::FuncOp function,
       return failure();
     handles.push_back(*handle);
   }
-  auto returned = call(function, handles);
-  if (failed(returned))
-    return failure();
+  return handles;
+}
+
+template <typename Real>
+SmallVector<Tensor> Run<Real>::exportAll(func::FuncOp function,
+                                         MutableArrayRef<Handle> handles) {
   SmallVector<Tensor> results;
   for (auto [type, handle] :
-       llvm::zip_equal(function.getResultTypes(), *returned)) {
+       llvm::zip_equal(function.getResultTypes(), handles)) {
     SmallVector<int64_t> shape = shapeOf(type);
     results.push_back({{shape.begin(), shape.end()}, *handle});
     handle.reset();
@@ -181,8 +195,19 @@ FailureOr<SmallVector<Tensor>> Run<Real>::run(func::FuncOp function,
 }
 
 template <typename Real>
-FailureOr<SmallVector<Handle>>
-Run<Real>::call(func::FuncOp function, MutableArrayRef<Handle> arguments) {
+FailureOr<SmallVector<Tensor>> Run<Real>::run(func::FuncOp function,
+                                              ArrayRef<Tensor> arguments) {
+  auto handles = importAll(function, arguments, "");
+  if (failed(handles))
+    return failure();
+  auto returned = call(function, *handles);
+  if (failed(returned))
+    return failure();
+  return exportAll(function, *returned);
+}
+
+template <typename Real>
+LogicalResult Run<Real>::checkBody(func::FuncOp function) {
   auto error = [&] {
     return function.emitError("interpreting @") << function.getName() << ": ";
   };
@@ -193,6 +218,63 @@ Run<Real>::call(func::FuncOp function, MutableArrayRef<Handle> arguments) {
                    << " blocks, expected one: control flow is not interpreted";
   if (llvm::is_contained(entered, function))
     return error() << "it calls itself";
+  return success();
+}
+
+template <typename Real>
+FailureOr<SmallVector<SmallVector<Tensor>>>
+Run<Real>::runRanks(func::FuncOp function, const Mesh &mesh,
+                    ArrayRef<SmallVector<Tensor>> arguments) {
+  if (failed(checkBody(function)))
+    return failure();
+  Block &block = function.getBody().front();
+  std::vector<Frame<Real>> frames(mesh.ranks(), Frame<Real>(memory));
+  for (auto [rank, frame] : llvm::enumerate(frames)) {
+    auto handles = importAll(function, arguments[rank],
+                             " on rank " + std::to_string(rank));
+    if (failed(handles))
+      return failure();
+    for (auto [argument, handle] :
+         llvm::zip_equal(block.getArguments(), *handles))
+      frame.set(argument, std::move(handle));
+  }
+  auto deaths = deathsIn(block);
+  auto bury = [&](Operation *op) {
+    for (Value value : deaths.lookup(op))
+      for (Frame<Real> &frame : frames)
+        frame.erase(value);
+  };
+  bury(nullptr);
+  entered.push_back(function);
+  for (Operation &op : block.without_terminator()) {
+    if (isCollective(&op)) {
+      operations += static_cast<int64_t>(frames.size());
+      if (std::optional<std::string> why =
+              evaluateCollective<Real>(&op, mesh, frames, memory))
+        return errorAt(&op) << *why;
+    } else {
+      for (Frame<Real> &frame : frames)
+        if (failed(runOp(op, frame)))
+          return failure();
+    }
+    bury(&op);
+  }
+  entered.pop_back();
+  SmallVector<SmallVector<Tensor>> results;
+  for (Frame<Real> &frame : frames) {
+    SmallVector<Handle> returned;
+    for (Value value : block.getTerminator()->getOperands())
+      returned.push_back(frame.handle(value));
+    results.push_back(exportAll(function, returned));
+  }
+  return results;
+}
+
+template <typename Real>
+FailureOr<SmallVector<Handle>>
+Run<Real>::call(func::FuncOp function, MutableArrayRef<Handle> arguments) {
+  if (failed(checkBody(function)))
+    return failure();
   entered.push_back(function);
   Block &block = function.getBody().front();
   Frame<Real> frame(memory);
@@ -235,6 +317,10 @@ LogicalResult Run<Real>::runOp(Operation &op, Frame<Real> &frame) {
     return runCall(called, frame);
   if (auto group = dyn_cast<qkern::GroupOp>(op))
     return runGroup(group, frame);
+  if (auto seed = dyn_cast<qdist::ShardConstraintOp>(op)) {
+    frame.set(seed.getY(), frame.handle(seed.getX()));
+    return success();
+  }
   auto evaluator =
       EvaluatorTable::get().find<Real>(op.getName().getStringRef());
   if (!evaluator) {
@@ -242,6 +328,9 @@ LogicalResult Run<Real>::runOp(Operation &op, Frame<Real> &frame) {
     if (isa<qkern::ViewOp, qkern::JoinOp, qkern::DispatchOp>(op))
       error << "; kernels are run by the runtime, interpret what "
                "--qwen35-to-kernels starts from";
+    if (isCollective(&op))
+      error << "; it takes all ranks of the mesh, interpret the function of "
+               "stage S3 on them";
     return error;
   }
   for (Type type : op.getResultTypes())
@@ -351,12 +440,38 @@ FailureOr<SmallVector<Tensor>> interpret(func::FuncOp function,
              : runIn<float>(function, arguments, params, options.stats);
 }
 
+FailureOr<SmallVector<SmallVector<Tensor>>>
+interpretRanks(func::FuncOp function,
+               ArrayRef<SmallVector<Tensor>> arguments,
+               const Options &options) {
+  std::optional<Mesh> mesh = qdist::meshOf(function);
+  auto error = [&] {
+    return function.emitError("interpreting @") << function.getName() << ": ";
+  };
+  if (!mesh)
+    return error() << "its module has no '" << qdist::kMeshAttr << "'";
+  if (static_cast<int64_t>(arguments.size()) != mesh->ranks())
+    return error() << "got arguments for " << arguments.size()
+                   << " ranks, expected " << mesh->ranks();
+  auto runIn = [&](auto run) {
+    auto results = run.runRanks(function, *mesh, arguments);
+    if (options.stats)
+      *options.stats = run.stats();
+    return results;
+  };
+  ParamMap none;
+  return options.fp64 ? runIn(Run<double>(none)) : runIn(Run<float>(none));
+}
+
 bool hasEvaluator(OperationName name) {
   // Those that runOp knows by themselves, and the terminator of a function.
   static const StringRef others[] = {
       ParamOp::getOperationName(), arith::ConstantOp::getOperationName(),
       func::CallOp::getOperationName(), func::ReturnOp::getOperationName(),
-      qkern::GroupOp::getOperationName()};
+      qkern::GroupOp::getOperationName(),
+      qdist::ShardConstraintOp::getOperationName()};
+  if (isCollective(name))
+    return true;
   return EvaluatorTable::get().contains(name.getStringRef()) ||
          llvm::is_contained(others, name.getStringRef());
 }

@@ -64,7 +64,19 @@ mlir::FailureOr<llvm::SmallVector<Tensor>>
 interpret(mlir::func::FuncOp function, llvm::ArrayRef<Tensor> arguments,
           const ParamMap &params, const Options &options = {});
 
-/// True if `interpret` can run the op.
+/// Runs a function of stage S3 on every rank of the mesh of its module, op by
+/// op in lock step; collectives meet across the ranks.
+///
+/// Shapes  arguments: one list per rank, each as for `interpret`; the results
+///         likewise. `stats` count all ranks.
+/// Errors  As `interpret`, naming the rank where one alone is at fault; a
+///         module without mesh, or another number of lists than ranks.
+mlir::FailureOr<llvm::SmallVector<llvm::SmallVector<Tensor>>>
+interpretRanks(mlir::func::FuncOp function,
+               llvm::ArrayRef<llvm::SmallVector<Tensor>> arguments,
+               const Options &options = {});
+
+/// True if `interpret`, or `interpretRanks`, can run the op.
 bool hasEvaluator(mlir::OperationName name);
 
 /// The table of documents of these lengths, in order; what they leave of the

@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "test/unit/interpreter/ModuleTest.h"
 
 #include "llvm/ADT/StringSet.h"
@@ -23,6 +24,11 @@ struct EvaluatorsTest : ModuleTest {
 };
 
 TEST_F(EvaluatorsTest, EveryModelOpHasOne) { expectAll("qwen35", {}); }
+
+TEST_F(EvaluatorsTest, EveryCollectiveHasOne) {
+  context.loadDialect<qdist::QDistDialect>();
+  expectAll("qdist", {});
+}
 
 // Kernel launches and addresses are not math, a terminator is part of its group.
 TEST_F(EvaluatorsTest, EveryLoweredOpButLaunchesHasOne) {
