@@ -92,35 +92,33 @@ public:
     QWEN35_RETURN_IF_ERROR(pool.allocateDevice(api, bytes, "operands"));
     QWEN35_RETURN_IF_ERROR(
         workspace.allocateDevice(api, scratch, "the workspace"));
-    QWEN35_RETURN_IF_ERROR(host.allocateHost(
-        api, std::max(kRandom, 2 * kCompared), "random numbers"));
+    QWEN35_RETURN_IF_ERROR(
+        host.allocateHost(api, 2 * kCompared, "results of products"));
+    QWEN35_RETURN_IF_ERROR(
+        random.allocateHost(api, kRandom, "random numbers"));
     // Random bf16 in (-2,-0.5] and [0.5,2); two of them are an f32 like that.
     uint32_t state = 1;
     for (uint64_t i = 0; i < kRandom / 2; ++i) {
       state = state * 1664525 + 1013904223;
       uint16_t bits = static_cast<uint16_t>(state >> 16);
       bits = static_cast<uint16_t>((bits & 0x80FF) | 0x3F00);
-      std::memcpy(host.host() + 2 * i, &bits, 2);
+      std::memcpy(random.host() + 2 * i, &bits, 2);
     }
     return refill();
   }
 
-  /// Random numbers in all operands.
+  /// Random numbers in all operands, results of products among them.
   absl::Status refill() {
     for (uint64_t at = 0; at < pool.bytes(); at += kRandom) {
       uint64_t bytes = std::min(kRandom, pool.bytes() - at);
       QWEN35_RETURN_IF_ERROR(
-          at == 0 && !filled
-              ? api.check(api.memcpyHtoDAsync(pool.device(), host.host(), bytes,
-                                              stream),
-                          "cuMemcpyHtoDAsync")
-          : at == 0 ? absl::OkStatus()
-                    : api.check(api.memcpyDtoDAsync(pool.device() + at,
-                                                    pool.device(), bytes,
-                                                    stream),
-                                "cuMemcpyDtoDAsync"));
+          at == 0 ? api.check(api.memcpyHtoDAsync(pool.device(), random.host(),
+                                                  bytes, stream),
+                              "cuMemcpyHtoDAsync")
+                  : api.check(api.memcpyDtoDAsync(pool.device() + at,
+                                                  pool.device(), bytes, stream),
+                              "cuMemcpyDtoDAsync"));
     }
-    filled = true;
     return wait();
   }
 
@@ -305,8 +303,7 @@ private:
   BlasHandle handle = nullptr;
   Stream stream = nullptr;
   Event start = nullptr, end = nullptr;
-  Memory pool, workspace, host;
-  bool filled = false;
+  Memory pool, workspace, host, random;
   uint64_t turn = 0;
 };
 

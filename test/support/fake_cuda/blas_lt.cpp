@@ -8,8 +8,11 @@
 
 #include "test/support/fake_cuda/driver.h"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 using namespace qwen35::cuda;
@@ -355,6 +358,9 @@ QWEN35_FAKE_EXPORT BlasStatus cublasLtMatmul(
   float keep = *static_cast<const float *>(beta);
   enqueue(stream, kNodeKernel,
           [=, desc = *desc, aIs = *aIs, bIs = *bIs, cIs = *cIs, dIs = *dIs] {
+            int slower = 3 - static_cast<int>(algo.config[kAlgoId]);
+            std::this_thread::sleep_for(std::chrono::milliseconds(
+                std::max(slower, 0) * setting("slow", 0)));
             if (algo.workspace)
               std::memset(workspace, 0xFF, algo.workspace);
             std::vector<float> left = dense(a, aIs, desc.transA == kOpT);

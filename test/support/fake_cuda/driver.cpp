@@ -18,6 +18,8 @@
 //   eager=1     work is done at once
 //   leaks=1     what is not given back at exit is reported on stderr, "fake
 //               cuda: not given back: 2 streams"
+//   slow=5      milliseconds that cuBLASLt's first algorithm takes more than its
+//               second, that more than its third, ...
 //   fail=cuMemAlloc_v2:3:2   the third call of that function returns 2; may be
 //               given several times
 
@@ -174,6 +176,10 @@ double now() {
 }
 
 } // namespace
+
+int setting(const char *key, int otherwise) {
+  return settings().number(key, otherwise);
+}
 
 std::recursive_mutex &lock() {
   static std::recursive_mutex mutex;

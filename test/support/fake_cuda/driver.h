@@ -10,6 +10,9 @@
 
 namespace qwen35::fake {
 
+/// The number that QWEN35_FAKE_CUDA gives this key.
+int setting(const char *key, int otherwise);
+
 /// Held by every call.
 std::recursive_mutex &lock();
 

@@ -4,6 +4,7 @@
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/memory.h"
+#include "runtime/cuda/tune.h"
 #include "runtime/schema/gemm_table.h"
 #include "runtime/schema/seq_table.h"
 #include "test/unit/bundle/tiny_bundle.h"
@@ -16,6 +17,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 
 namespace qwen35 {
 namespace {
@@ -454,6 +457,47 @@ TEST_F(GemmPlanTest, RowMajorInEveryOrder) {
         ASSERT_TRUE(tuned.ok()) << tuned.status();
         EXPECT_EQ((*tuned)->source(), cuda::GemmPlan::Source::Bundle);
       }
+}
+
+// The operands of a product are not what the one before it left behind: its
+// sums, taken for numbers of another type, hold NaN, and whatever is compared
+// with NaN is refused.
+TEST_F(CudaDeviceDeathTest, TuningTakesTheFastestForEveryProduct) {
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        ::setenv("QWEN35_FAKE_CUDA", "slow=2", 1);
+        std::string folder = ::testing::TempDir() + "qwen35-tunes";
+        std::ofstream(folder + ".q35") << tinyGpuBundle(
+            TinyPlans::Gpu, [](bundle::Bundle &message) {
+              for (int i = 0; i < 3; ++i) {
+                bundle::Kernel *kernel = message.add_kernels();
+                kernel->set_symbol("product" + std::to_string(i));
+                kernel->set_op("matmul");
+                kernel->set_args(3);
+                bundle::Gemm &gemm = *kernel->mutable_gemm();
+                gemm.set_m(64);
+                gemm.set_n(48 + 16 * i);
+                gemm.set_k(32);
+                gemm.set_lda(32);
+                gemm.set_ldb(gemm.n());
+                gemm.set_ldd(gemm.n());
+                gemm.set_a_type(bundle::BF16);
+                gemm.set_b_type(bundle::BF16);
+                gemm.set_d_type(bundle::F32);
+                gemm.mutable_b()->set_arg(1);
+                gemm.mutable_d()->set_arg(2);
+              }
+            });
+        std::filesystem::remove(folder + ".txt");
+        absl::Status status = cuda::tuneProducts(
+            folder + ".q35", folder + ".txt", 1.5, stderr);
+        std::fprintf(stderr, "%s\n", status.ToString().c_str());
+        std::exit(3);
+      },
+      ::testing::ExitedWithCode(3),
+      "n48,k32.*algorithm 3,.*\n.*n64,k32.*algorithm 3,.*\n"
+      ".*n80,k32.*algorithm 3,.*\n.*OK");
 }
 
 // What --tune writes is read again, goes into a product, and is taken by the
