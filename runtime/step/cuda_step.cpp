@@ -410,12 +410,15 @@ private:
   }
 
   absl::Status loadKernel(const bundle::Kernel &source, Kernel &kernel) {
-    auto [it, fresh] = modules.emplace(source.blob(), nullptr);
-    if (fresh)
+    auto it = modules.find(source.blob());
+    if (it == modules.end()) {
+      Module module = nullptr;
       QWEN35_RETURN_IF_ERROR(api->check(
-          api->moduleLoadData(&it->second, file->blob(source.blob()).data()),
+          api->moduleLoadData(&module, file->blob(source.blob()).data()),
           absl::StrCat("cuModuleLoadData of the cubin of kernel ",
                        source.symbol())));
+      it = modules.emplace(source.blob(), module).first;
+    }
     QWEN35_RETURN_IF_ERROR(api->check(
         api->moduleGetFunction(&kernel.function, it->second,
                                source.symbol().c_str()),

@@ -371,6 +371,15 @@ TEST_F(CudaDeviceDeathTest, OutOfMemoryNamesThePlan) {
   expectSays("fail=cuMemAlloc_v2:1:2", "RESOURCE_EXHAUSTED: .*arena ");
 }
 
+// What was made before a call fails is given back, and nothing else.
+TEST_F(CudaDeviceDeathTest, AnyCallOfTheStartMayFail) {
+  for (const char *call :
+       {"cuDevicePrimaryCtxRetain", "cuStreamCreate", "cuMemAlloc_v2",
+        "cuMemHostAlloc", "cuModuleLoadData", "cuModuleGetFunction",
+        "cuFuncLoad"})
+    expectSays(("fail=" + std::string(call) + ":1:999").c_str(), call);
+}
+
 /// Row-major products in all four orders against plain loops.
 class GemmPlanTest : public CudaStepTest {
 protected:
