@@ -372,11 +372,20 @@ public:
   }
 
   void abort(const absl::Status &why) override {
-    (void)link->fail(absl::AbortedError(
+    link->abort(absl::AbortedError(
         absl::StrCat("rank ", self, " failed: ", std::string(why.message()))));
   }
   absl::Status lastError() const override { return link->failure(); }
-  absl::Status finish() override { return link->finish(); }
+  absl::Status finish() override {
+    Call call;
+    call.site.label = "finish";
+    link->progress().enter(call, "world");
+    absl::Status status = link->finish();
+    if (!status.ok())
+      return withPlace(status, self, link->progress().read());
+    link->progress().leave();
+    return status;
+  }
 
 private:
   absl::StatusOr<std::vector<std::string>> tracked(const Call &call,

@@ -79,6 +79,8 @@ public:
   virtual absl::Status lost(int peer, const std::string &how) = 0;
   /// Reports a cause. Returns the one that counts.
   virtual absl::Status fail(const absl::Status &cause) = 0;
+  /// This rank fails by itself and will say so itself.
+  virtual void abort(const absl::Status &cause) { (void)fail(cause); }
   /// The cause, or ok. Called often.
   virtual absl::Status failure() const = 0;
   virtual absl::Status finish() = 0;
