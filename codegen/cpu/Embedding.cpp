@@ -48,6 +48,44 @@ public:
   }
 };
 
+/// y = x - first of a table's rows from `first` = coordinate * size on, -1 for
+/// rows of other ranks, x where it is negative.
+class LocalIds : public KernelFamily {
+public:
+  StringRef op() const override { return "local_ids"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 2, 1, emitError)) ||
+        failed(requireAttrs(spec, {"size"}, emitError)))
+      return failure();
+    MemRefType x = spec.inputs[0];
+    Type i32 = IntegerType::get(x.getContext(), 32);
+    if (failed(requireType(spec, x, "x", x.getShape(), i32, emitError)) ||
+        failed(requireType(spec, spec.inputs[1], "coordinate", {}, i32,
+                           emitError)) ||
+        failed(requireSameShape(spec, x, "x", spec.outputs[0], "y", emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.grids = {elementTasks({x, spec.outputs[0]}, 1)};
+    plan.mayAlias = {{0, 0}};
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned, KernelBuilder &k) const override {
+    double size = static_cast<double>(spec.integer("size"));
+    Val first = k.input(1).load({}) * size;
+    forElements(k, {k.input(0), k.output(0)}, 1,
+                [&](ArrayRef<View> parts, Lanes l) {
+                  Val x = parts[0].load({l.i}, l);
+                  Val local = x - first;
+                  Val mine = (local >= 0) & (local < size);
+                  Val y = select(x < 0, x, select(mine, local, -1));
+                  parts[1].store(y, {l.i}, l);
+                });
+  }
+};
+
 /// dtable[i] = sum of dy[t] over ids[t] = i, t ascending; with {accumulate =
 /// true} added to a third operand. A task owns a range of rows and looks through
 /// all ids, so no two tasks add to one row.
@@ -246,6 +284,7 @@ private:
 
 void registerEmbeddingKernels() {
   registerKernel(std::make_unique<Embed>());
+  registerKernel(std::make_unique<LocalIds>());
   registerKernel(std::make_unique<EmbedBwd>());
   registerKernel(std::make_unique<RopeTable>());
   registerKernel(std::make_unique<Rope>());

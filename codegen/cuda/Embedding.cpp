@@ -55,6 +55,42 @@ struct Embed : KernelFamily {
   }
 };
 
+/// y = x - first of a table's rows from `first` = coordinate * size on, -1 for
+/// rows of other ranks, x where it is negative.
+struct LocalIds : KernelFamily {
+  StringRef op() const override { return "local_ids"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 2, 1, emitError)) ||
+        failed(requireAttrs(spec, {"size"}, emitError)))
+      return failure();
+    MemRefType x = spec.inputs[0], y = spec.outputs[0];
+    Type i32 = IntegerType::get(x.getContext(), 32);
+    if (failed(requireType(spec, x, "x", x.getShape(), i32, emitError)) ||
+        failed(requireType(spec, spec.inputs[1], "coordinate", {}, i32,
+                           emitError)) ||
+        failed(requireSameShape(spec, x, "x", y, "y", emitError)))
+      return failure();
+    if (!x.getLayout().isIdentity() || !y.getLayout().isIdentity()) {
+      emitError() << "local_ids: x " << x << " or y " << y << " is not dense";
+      return failure();
+    }
+    DeviceStage stage;
+    stage.header = kHeader;
+    stage.function = "local_ids";
+    stage.threads = kThreads;
+    stage.blocks =
+        std::max<int64_t>(1, llvm::divideCeil(x.getNumElements(), kThreads));
+    stage.constant("elements", x.getNumElements())
+        .constant("size", spec.integer("size"));
+    KernelPlan plan;
+    plan.stages = {stage};
+    plan.mayAlias = {{0, 0}};
+    return plan;
+  }
+};
+
 /// dtable[i] = sum of dy[t] over ids[t] = i, t ascending; with {accumulate =
 /// true} added to a third operand.
 struct EmbedBwd : KernelFamily {
@@ -138,6 +174,7 @@ private:
 
 void registerEmbeddingKernels() {
   registerKernel(std::make_unique<Embed>());
+  registerKernel(std::make_unique<LocalIds>());
   registerKernel(std::make_unique<EmbedBwd>());
 }
 

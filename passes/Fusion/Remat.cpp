@@ -85,6 +85,8 @@ private:
     // Views cost nothing and must follow what they view.
     if (isa<ReshapeOp, SliceOp>(op))
       return false;
+    if (op->getName().getDialectNamespace() == "qdist")
+      return true; // Sent once; all ranks keep what they got.
     return policy == Policy::Full ? leavesLayer(op, value)
                                   : !isCheap(op, value);
   }

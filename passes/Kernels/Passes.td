@@ -27,6 +27,10 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
     else a copy and a view; a `concat` of results that kernels can write as views is a `qkern.join`, which copies nothing.
     `!qwen35.seq` arguments become the int32 table they are in memory.
 
+    A collective of `qdist` is a `qkern.collective`, on inputs that are dense, one per element type; over one rank it is
+    nothing. An all_reduce takes over the storage of what ends there. `local_ids` is a kernel that reads the
+    coordinate of the rank, and `qdist.rank_var` stays: a place that the runtime fills.
+
     State is overwritten where its new value is computed: `add(grad, x)` works in place, a kernel of weight gradients
     (products, embedding, head, experts) accumulates into the sum itself, and outputs take over operands that end there if
     the kernel allows it. Terms of `x` are added one by one: no gradient of a tied embedding exists beside its sum.
@@ -41,7 +45,7 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
       embedding: `(grad + head) + embedding`. The squares of gradients on a list are summed per block, not per tensor.
   }];
   let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu, sm_90a ...">];
-  let dependentDialects = ["::qwen35::qkern::QKernDialect"];
+  let dependentDialects = ["::qwen35::qkern::QKernDialect", "::qwen35::qdist::QDistDialect"];
 }
 
 #endif

@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/QKern/IR/KernelTarget.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
@@ -142,7 +143,131 @@ private:
     if (auto concat = dyn_cast<ConcatOp>(op);
         concat && succeeded(lowerToJoin(concat)))
       return success();
+    if (isa<qdist::RankVarOp>(op)) // A place that the runtime fills.
+      return success();
+    if (auto local = dyn_cast<qdist::LocalIdsOp>(op))
+      return lowerLocalIds(local);
+    if (op->getName().getDialectNamespace() == "qdist")
+      return lowerCollective(op);
     return lowerToDispatch(op);
+  }
+
+  /// The rows of the rank's own table: its coordinate is an operand.
+  LogicalResult lowerLocalIds(qdist::LocalIdsOp op) {
+    auto scalar = RankedTensorType::get({}, builder.getIntegerType(32));
+    Value coordinate = qdist::RankVarOp::create(builder, op.getLoc(), scalar,
+                                                op.getAxes());
+    NamedAttrList config;
+    config.set("size", op.getSizeAttr());
+    FailureOr<qkern::DispatchOp> call =
+        dispatch(op, "local_ids", config.getDictionary(op.getContext()),
+                 {op.getX(), coordinate}, {op.getY().getType()});
+    if (failed(call))
+      return failure();
+    op->replaceAllUsesWith(*call);
+    op->erase();
+    return success();
+  }
+
+  /// Elements before the dimension, in rows of which the rest of a tensor lies.
+  static int64_t outerOf(ArrayRef<int64_t> shape, int64_t dim) {
+    int64_t outer = 1;
+    for (int64_t size : shape.take_front(dim))
+      outer *= size;
+    return outer;
+  }
+
+  /// A collective over one rank does nothing. Others become one exchange per
+  /// element type of their inputs, which are made dense.
+  LogicalResult lowerCollective(Operation *op) {
+    if (!isa<qdist::AllGatherOp, qdist::AllReduceOp, qdist::ReduceScatterOp,
+             qdist::AllToAllOp, qdist::AllSliceOp, qdist::ShiftOp>(op))
+      return op->emitError("'") << op->getName()
+                                << "' is not something that ranks can run: "
+                                   "--qwen35-partition should have removed it";
+    std::optional<Mesh> mesh = qdist::meshOf(op);
+    MeshAxes axes =
+        qdist::axesOf(*mesh, op->getAttrOfType<ArrayAttr>("axes"));
+    int64_t ranks = mesh->size(axes);
+    if (ranks == 1) {
+      op->replaceAllUsesWith(op->getOperands());
+      op->erase();
+      return success();
+    }
+    SmallVector<Type> types;
+    for (Value input : op->getOperands())
+      if (Type type = getElementTypeOrSelf(input.getType());
+          !llvm::is_contained(types, type))
+        types.push_back(type);
+    for (Type type : types)
+      if (failed(lowerCollective(op, *mesh, axes, ranks, type)))
+        return failure();
+    op->erase();
+    return success();
+  }
+
+  LogicalResult lowerCollective(Operation *op, const Mesh &mesh, MeshAxes axes,
+                                int64_t ranks, Type type) {
+    StringRef kind = op->getName().stripDialect();
+    SmallVector<Value> inputs, replaced;
+    SmallVector<Type> outputs;
+    SmallVector<int64_t> counts, sendOuter, receiveOuter;
+    for (auto [input, output] :
+         llvm::zip_equal(op->getOperands(), op->getResults())) {
+      auto from = cast<RankedTensorType>(input.getType());
+      auto to = cast<RankedTensorType>(output.getType());
+      if (from.getElementType() != type)
+        continue;
+      Value dense = input;
+      if (addressOf(input).strides != denseStrides(from.getShape())) {
+        FailureOr<qkern::DispatchOp> copy =
+            dispatch(op, "copy", builder.getDictionaryAttr({}), {input},
+                     {from});
+        if (failed(copy))
+          return failure();
+        dense = copy->getResult(0);
+      }
+      inputs.push_back(dense);
+      outputs.push_back(to);
+      replaced.push_back(output);
+      int64_t send = 1, receive = 1;
+      if (auto gather = dyn_cast<qdist::AllGatherOp>(op))
+        receive = outerOf(to.getShape(), gather.getDim());
+      if (auto scatter = dyn_cast<qdist::ReduceScatterOp>(op))
+        send = outerOf(from.getShape(), scatter.getDim());
+      if (auto slice = dyn_cast<qdist::AllSliceOp>(op))
+        send = outerOf(from.getShape(), slice.getDim());
+      if (auto exchange = dyn_cast<qdist::AllToAllOp>(op)) {
+        send = outerOf(from.getShape(), exchange.getSplitDim());
+        receive = outerOf(to.getShape(), exchange.getConcatDim());
+      }
+      bool joined = isa<qdist::AllGatherOp, qdist::AllToAllOp>(op);
+      counts.push_back(to.getNumElements() / (joined ? ranks : 1));
+      sendOuter.push_back(send);
+      receiveOuter.push_back(receive);
+    }
+    SmallVector<Attribute> names;
+    for (const std::string &name : mesh.names(axes))
+      names.push_back(builder.getStringAttr(name));
+    SmallVector<int64_t> aliases(inputs.size(), -1);
+    auto exchange = qkern::CollectiveOp::create(
+        builder, op->getLoc(), TypeRange(outputs), kind, ValueRange(inputs),
+        builder.getArrayAttr(names), ranks, counts, sendOuter, receiveOuter,
+        aliases, /*workspace=*/0, /*reduction=*/"sum", /*wire=*/TypeAttr(),
+        /*accumulate=*/TypeAttr(), /*offset=*/0);
+    exchange.setWorkspace(exchange.stageBytes());
+    if (auto wire = op->getAttrOfType<qdist::WireAttr>("wire")) {
+      exchange.setWireAttr(TypeAttr::get(wire.getType()));
+      exchange.setAccumulateAttr(TypeAttr::get(wire.getAcc()));
+    }
+    if (auto reduce = dyn_cast<qdist::AllReduceOp>(op))
+      exchange.setReduction(reduce.getKind());
+    if (auto shift = dyn_cast<qdist::ShiftOp>(op))
+      exchange.setOffset(shift.getOffset());
+    for (auto [output, result] :
+         llvm::zip_equal(replaced, exchange.getResults()))
+      output.replaceAllUsesWith(result);
+    return success();
   }
 
   /// A group is the kernel named by its ops in order. Operands are what they
@@ -372,8 +497,18 @@ private:
   }
 
   /// The argument whose place the result of an add takes, by this add, or null.
+  /// It may be reduced there on its way out.
   Value overwrittenBy(qkern::DispatchOp add) {
-    for (OpOperand &use : add.getResult(0).getUses()) {
+    return overwrittenBy(add, add.getResult(0));
+  }
+
+  Value overwrittenBy(qkern::DispatchOp add, Value value) {
+    for (OpOperand &use : value.getUses()) {
+      if (auto reduce = dyn_cast<qkern::CollectiveOp>(use.getOwner());
+          reduce && reduce.getAliases()[use.getOperandNumber()] != -1)
+        if (Value argument = overwrittenBy(
+                add, reduce.getResult(use.getOperandNumber())))
+          return argument;
       if (!isa<func::ReturnOp>(use.getOwner()))
         continue;
       auto alias = function.getResultAttrOfType<IntegerAttr>(
@@ -498,6 +633,24 @@ private:
     return adds;
   }
 
+  /// What is reduced over ranks to make `value`, where it then is; or `value`.
+  Value reduceInPlace(Value value) {
+    auto reduce = value.getDefiningOp<qkern::CollectiveOp>();
+    while (reduce && reduce.getKind() == "all_reduce") {
+      unsigned part = cast<OpResult>(value).getResultNumber();
+      Value operand = reduce.getInputs()[part];
+      if (!operand.hasOneUse() || !isa<OpResult>(operand) ||
+          operand.getDefiningOp<qkern::ViewOp>())
+        return value;
+      SmallVector<int64_t> aliases(reduce.getAliases());
+      aliases[part] = part;
+      reduce.setAliases(aliases);
+      value = operand;
+      reduce = value.getDefiningOp<qkern::CollectiveOp>();
+    }
+    return value;
+  }
+
   /// Results that must overwrite an argument do so where they are computed:
   /// sum = add(argument, x) in place, and a kernel that only feeds such a sum
   /// accumulates into the argument itself. Where x is a sum, its terms are added
@@ -506,8 +659,11 @@ private:
     Operation *end = function.getBody().front().getTerminator();
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
       auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
-      auto add = end->getOperand(i).getDefiningOp<qkern::DispatchOp>();
-      if (!alias || !add || add.getKernel() != "add")
+      if (!alias)
+        continue;
+      Value value = reduceInPlace(end->getOperand(i));
+      auto add = value.getDefiningOp<qkern::DispatchOp>();
+      if (!add || add.getKernel() != "add")
         continue;
       Value argument = function.getArgument(alias.getInt());
       if (overwrittenBy(add) != argument)
@@ -671,6 +827,22 @@ private:
     for (Operation &op : body)
       for (Value operand : op.getOperands())
         lastUse[addressOf(operand).root] = &op;
+    for (auto reduce : body.getOps<qkern::CollectiveOp>()) {
+      if (reduce.getKind() != "all_reduce")
+        continue;
+      SmallVector<int64_t> aliases(reduce.getAliases());
+      for (unsigned part = 0; part < aliases.size(); ++part) {
+        Value operand = reduce.getInputs()[part];
+        bool ends = isa<OpResult>(operand) &&
+                    !operand.getDefiningOp<qdist::RankVarOp>() &&
+                    addressOf(operand).root == operand &&
+                    lastUse.lookup(operand) == reduce.getOperation() &&
+                    llvm::count(reduce.getInputs(), operand) == 1;
+        if (ends && !hasPlaceOfItsOwn(reduce.getResult(part)))
+          aliases[part] = part;
+      }
+      reduce.setAliases(aliases);
+    }
     for (auto call : body.getOps<qkern::DispatchOp>()) {
       SmallVector<int64_t> aliases(call.getAliases());
       for (auto [output, input] : mayAlias.lookup(call)) {
@@ -679,6 +851,7 @@ private:
         if (hasPlaceOfItsOwn(call.getResult(output)))
           continue;
         bool ends = isa<OpResult>(operand) && address.root == operand &&
+                    !operand.getDefiningOp<qdist::RankVarOp>() &&
                     lastUse.lookup(operand) == call.getOperation();
         bool taken = llvm::is_contained(aliases, static_cast<int64_t>(input)) ||
                      llvm::count(call.getInputs(), operand) != 1;

@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Memory/Passes.h"
 #include "passes/Memory/Placement.h"
@@ -32,6 +33,28 @@ struct Place {
   std::string buffer;
   int64_t offset = 0;
 };
+
+/// An op that does something: a kernel or a collective.
+struct Action {
+  Operation *op = nullptr;
+  StringRef name;
+  ValueRange inputs;
+  ArrayRef<int64_t> aliases;
+  int64_t workspace = 0;
+
+  explicit operator bool() const { return op; }
+};
+
+Action actionOf(Operation *op) {
+  if (auto call = dyn_cast<qkern::DispatchOp>(op))
+    return {op, call.getKernel(), call.getInputs(), call.getAliases(),
+            static_cast<int64_t>(call.getWorkspace())};
+  if (auto exchange = dyn_cast<qkern::CollectiveOp>(op))
+    return {op, exchange.getKind(), exchange.getInputs(),
+            exchange.getAliases(),
+            static_cast<int64_t>(exchange.getWorkspace())};
+  return {};
+}
 
 std::string tagOf(Location loc) {
   if (auto name = dyn_cast<NameLoc>(loc))
@@ -198,14 +221,18 @@ private:
     DenseMap<Value, Value> newest; // root -> the value its bytes hold now
     int64_t step = 0;
     for (Operation &op : body.without_terminator()) {
-      auto call = dyn_cast<qkern::DispatchOp>(op);
+      if (auto coordinate = dyn_cast<qdist::RankVarOp>(op)) {
+        places[coordinate.getCoordinate()] = {rankVar(coordinate)};
+        continue;
+      }
+      Action call = actionOf(&op);
       if (!call) {
         if (!isa<qkern::ViewOp, qkern::JoinOp>(op))
           return op.emitOpError("is not a kernel: run "
                                 "--qwen35-pipeline-kernels first");
         continue;
       }
-      for (Value input : call.getInputs()) {
+      for (Value input : call.inputs) {
         Value root = rootOf(input);
         if (auto item = itemOf.find(root); item != itemOf.end())
           lifetimes[item->second].last = step;
@@ -213,9 +240,9 @@ private:
           return failure();
       }
       for (auto [result, alias] :
-           llvm::zip_equal(call.getResults(), call.getAliases())) {
+           llvm::zip_equal(op.getResults(), call.aliases)) {
         if (alias >= 0) {
-          Value target = call.getInputs()[alias];
+          Value target = call.inputs[alias];
           overwrote[result] = target;
           newest[rootOf(target)] = result;
           continue;
@@ -226,15 +253,14 @@ private:
           continue;
         }
         itemOf[root] = items.size();
-        items.push_back({root, call, categoryOf(call), ""});
+        items.push_back({root, &op, categoryOf(call), ""});
         lifetimes.push_back(
             {bytesOf(cast<ShapedType>(root.getType())), step, step});
       }
-      if (call.getWorkspace() > 0) {
-        workspaceOf[call] = items.size();
-        items.push_back({Value(), call, "workspace", ""});
-        lifetimes.push_back(
-            {static_cast<int64_t>(call.getWorkspace()), step, step});
+      if (call.workspace > 0) {
+        workspaceOf[&op] = items.size();
+        items.push_back({Value(), &op, "workspace", ""});
+        lifetimes.push_back({call.workspace, step, step});
       }
       ++step;
     }
@@ -267,16 +293,73 @@ private:
 
     OpBuilder::InsertionGuard guard(builder);
     builder.setInsertionPointToEnd(openProgram(name));
-    for (auto call : body.getOps<qkern::DispatchOp>())
-      emitLaunches(call, rootOf, places,
-                   workspaceOf.count(call)
-                       ? items[workspaceOf.lookup(call)].symbol
-                       : std::string());
+    for (Operation &op : body) {
+      std::string workspace = workspaceOf.count(&op)
+                                  ? items[workspaceOf.lookup(&op)].symbol
+                                  : std::string();
+      if (auto call = dyn_cast<qkern::DispatchOp>(op))
+        emitLaunches(call, rootOf, places, workspace);
+      else if (auto exchange = dyn_cast<qkern::CollectiveOp>(op))
+        emitCollective(exchange, rootOf, places, workspace);
+    }
     return success();
   }
 
+  /// The buffer for a coordinate, one per set of axes.
+  std::string rankVar(qdist::RankVarOp op) {
+    std::optional<Mesh> mesh = qdist::meshOf(op);
+    SmallVector<Attribute> names;
+    std::string symbol = "rank:";
+    for (const std::string &name :
+         mesh->names(qdist::axesOf(*mesh, op.getAxes()))) {
+      symbol += (names.empty() ? "" : ",") + name;
+      names.push_back(builder.getStringAttr(name));
+    }
+    if (rankVars.insert(symbol).second) {
+      append(symbol, "io", op.getCoordinate().getType(), "io");
+      RankVarOp::create(builder, op.getLoc(), symbol,
+                        builder.getArrayAttr(names));
+    }
+    return symbol;
+  }
+
+  template <typename RootOf>
+  void emitCollective(qkern::CollectiveOp op, RootOf rootOf,
+                      const DenseMap<Value, Place> &places,
+                      const std::string &workspace) {
+    SmallVector<Attribute> buffers;
+    SmallVector<int64_t> offsets;
+    int64_t width = op.getElementType().getIntOrFloatBitWidth() / 8;
+    for (auto [input, output] :
+         llvm::zip_equal(op.getInputs(), op.getResults()))
+      for (Value end : {Value(input), Value(output)}) {
+        int64_t offset = 0; // Views of what ranks exchange are dense.
+        if (auto view = end.getDefiningOp<qkern::ViewOp>())
+          offset = static_cast<int64_t>(view.getOffset()) * width;
+        offsets.push_back(offset);
+        buffers.push_back(FlatSymbolRefAttr::get(
+            builder.getContext(), places.find(rootOf(end))->second.buffer));
+      }
+    auto stage = workspace.empty()
+                     ? FlatSymbolRefAttr()
+                     : FlatSymbolRefAttr::get(builder.getContext(), workspace);
+    auto number = [&](int64_t value) {
+      return builder.getI64IntegerAttr(value);
+    };
+    qplan::CollectiveOp::create(
+        builder, op.getLoc(), op.getKindAttr(), number(sequence++),
+        op.getAxes(), builder.getArrayAttr(buffers),
+        builder.getDenseI64ArrayAttr(offsets), op.getRanksAttr(),
+        TypeAttr::get(op.getElementType()), op.getCountsAttr(),
+        op.getSendOuterAttr(), op.getReceiveOuterAttr(), stage,
+        number(op.isSendStaged() ? 0 : -1),
+        number(op.isReceiveStaged() ? op.receiveStage() : -1),
+        op.getReductionAttr(), op.getWireAttr(), op.getAccumulateAttr(),
+        op.getOffsetAttr(), builder.getStringAttr(tagOf(op.getLoc())));
+  }
+
   /// `input` must be the value that its bytes hold at this point.
-  LogicalResult checkCurrent(qkern::DispatchOp call, Value input,
+  LogicalResult checkCurrent(const Action &call, Value input,
                              const DenseMap<Value, Value> &newest,
                              const DenseMap<Value, Value> &overwrote) {
     Value value = input;
@@ -290,9 +373,8 @@ private:
     }
     Value current = newest.lookup(root);
     if (current && current != value)
-      return call.emitOpError("reads a value whose storage ")
-             << current.getDefiningOp<qkern::DispatchOp>().getKernel()
-             << " has overwritten";
+      return call.op->emitOpError("reads a value whose storage ")
+             << actionOf(current.getDefiningOp()).name << " has overwritten";
     return success();
   }
 
@@ -301,8 +383,8 @@ private:
   template <typename RootOf>
   static bool endsBefore(BlockArgument argument, Operation *op, RootOf rootOf) {
     for (; op; op = op->getNextNode())
-      if (auto call = dyn_cast<qkern::DispatchOp>(op))
-        for (Value input : call.getInputs())
+      if (Action call = actionOf(op))
+        for (Value input : call.inputs)
           if (rootOf(input) == argument)
             return false;
     return true;
@@ -345,8 +427,8 @@ private:
     return success();
   }
 
-  static std::string categoryOf(qkern::DispatchOp call) {
-    return call.getKernel().starts_with("lm_loss") ? "loss" : "activations";
+  static std::string categoryOf(const Action &call) {
+    return call.name.starts_with("lm_loss") ? "loss" : "activations";
   }
 
   static int64_t extent(MemRefType type) {
@@ -485,7 +567,6 @@ private:
     SmallVector<Attribute> largest;
     for (size_t i : ArrayRef(alive).take_front(kLargest)) {
       const Item &item = items[plannedItem[i]];
-      auto call = cast<qkern::DispatchOp>(item.op);
       largest.push_back(builder.getDictionaryAttr(
           {builder.getNamedAttr("buffer", builder.getStringAttr(item.symbol)),
            builder.getNamedAttr("bytes",
@@ -493,8 +574,8 @@ private:
            builder.getNamedAttr("category",
                                 builder.getStringAttr(item.category)),
            builder.getNamedAttr(
-               "of", builder.getStringAttr(tagOf(call.getLoc()) + "/" +
-                                           call.getKernel()))}));
+               "of", builder.getStringAttr(tagOf(item.op->getLoc()) + "/" +
+                                           actionOf(item.op).name))}));
     }
     reports.push_back(builder.getNamedAttr(
         program,
@@ -516,6 +597,8 @@ private:
   /// Of the function at hand: the join that a value is part of, and which.
   DenseMap<Value, std::pair<qkern::JoinOp, unsigned>> partOf;
   llvm::StringMap<unsigned> symbolCount;
+  llvm::StringSet<> rankVars;
+  int64_t sequence = 0; // of the next collective
   SmallVector<NamedAttribute> reports;
 };
 

@@ -22,14 +22,16 @@ def VerifyS1 : StageVerifier<"s1", [{
     of weights.
   }]>;
 def VerifyS4 : StageVerifier<"s4", [{
-    What S1 promises, except that ops may sit in `qkern.group` regions, which hold `qwen35` ops only.
+    What S1 promises, except that ops may sit in `qkern.group` regions, which hold `qwen35` ops only, and that
+    ranks may exchange values by ops of `qdist` outside of them.
   }]>;
 def VerifyS5 : StageVerifier<"s5", [{
-    Only `qkern.dispatch` and `qkern.view` between a function's arguments and its return; no document-table types.
+    Only `qkern.dispatch`, `qkern.collective`, `qkern.view`, `qkern.join` and `qdist.rank_var` between a function's
+    arguments and its return; no document-table types.
   }]>;
 def VerifyS6 : StageVerifier<"s6", [{
-    Only `qplan` ops; every symbol they name exists; buffers lie inside their arenas on the arena's alignment; launches
-    stay inside their buffers.
+    Only `qplan` ops; every symbol they name exists; buffers lie inside their arenas on the arena's alignment; launches and
+    collectives stay inside their buffers; collectives are numbered in order.
   }]>;
 
 #endif

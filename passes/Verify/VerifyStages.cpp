@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Verify/Passes.h"
 
@@ -78,7 +79,7 @@ struct VerifyS0 : impl::VerifyS0Base<VerifyS0> {
 /// What S1 and S4 share: the functions of a step and their ops.
 struct StepVerifier {
   StringRef stage;
-  bool groups; // qkern.group may hold ops
+  bool groups; // qkern.group may hold ops, and ranks may exchange
 
   LogicalResult check(ModuleOp module) {
     for (StringRef name : {"eval", "first", "accumulate", "finish", "only"}) {
@@ -136,6 +137,10 @@ struct StepVerifier {
       if (group && groups && !isa<qkern::GroupOp>(op.getParentOp())) {
         if (failed(checkOps(group.getBody().front())))
           return failure();
+      } else if (groups && op.getName().getDialectNamespace() == "qdist" &&
+                 !isa<qkern::GroupOp>(op.getParentOp())) {
+        if (isa<qdist::ShardConstraintOp>(op))
+          return unexpected(&op, stage, "--qwen35-partition");
       } else if (op.getName().getDialectNamespace() != "qwen35" ||
                  isa<ParamOp>(op)) {
         return unexpected(&op, stage,
@@ -164,7 +169,8 @@ struct VerifyS5 : impl::VerifyS5Base<VerifyS5> {
   void runOnOperation() override {
     WalkResult result = getOperation().walk([&](Operation *op) {
       if (isa<ModuleOp, func::FuncOp, func::ReturnOp, qkern::DispatchOp,
-              qkern::ViewOp, qkern::JoinOp>(op))
+              qkern::ViewOp, qkern::JoinOp, qkern::CollectiveOp,
+              qdist::RankVarOp>(op))
         return WalkResult::advance();
       (void)unexpected(op, "S5", "--qwen35-to-kernels");
       return WalkResult::interrupt();
@@ -203,6 +209,9 @@ struct VerifyS6 : impl::VerifyS6Base<VerifyS6> {
         continue;
       for (auto launch : program.getBody().getOps<qplan::LaunchOp>())
         if (failed(checkLaunch(launch)))
+          return signalPassFailure();
+      for (auto exchange : program.getBody().getOps<qplan::CollectiveOp>())
+        if (failed(checkCollective(exchange)))
           return signalPassFailure();
     }
   }
@@ -253,8 +262,63 @@ struct VerifyS6 : impl::VerifyS6Base<VerifyS6> {
     return success();
   }
 
+  /// The ranks of its axes; its number; its places.
+  LogicalResult checkCollective(qplan::CollectiveOp op) {
+    std::optional<Mesh> mesh = qdist::meshOf(op);
+    if (!mesh)
+      return op.emitOpError("is in a module without '") << qdist::kMeshAttr
+                                                        << "'";
+    MeshAxes axes = 0;
+    for (StringRef name : op.getAxes().getAsValueRange<StringAttr>()) {
+      std::optional<MeshAxes> atoms = mesh->axes({name.data(), name.size()});
+      if (!atoms)
+        return op.emitOpError("runs over \"")
+               << name << "\", which the mesh has not";
+      axes |= *atoms;
+    }
+    if (mesh->size(axes) != static_cast<int64_t>(op.getRanks()))
+      return op.emitOpError("runs over ")
+             << op.getRanks() << " ranks, but its axes have "
+             << mesh->size(axes);
+    if (static_cast<int64_t>(op.getSequence()) != sequence)
+      return op.emitOpError("is number ")
+             << op.getSequence() << ", expected " << sequence
+             << ": collectives have one order";
+    ++sequence;
+    int64_t width = op.elementBytes();
+    for (auto [i, symbol] : llvm::enumerate(
+             op.getBuffers().getAsRange<FlatSymbolRefAttr>())) {
+      int64_t pieces = i % 2 ? op.receivePieces() : op.sendPieces();
+      if (failed(checkPlace(op, symbol, op.getOffsets()[i],
+                            op.getCounts()[i / 2] * pieces * width)))
+        return failure();
+    }
+    for (auto [at, pieces] :
+         {std::pair(int64_t(op.getSendStage()), op.sendPieces()),
+          std::pair(int64_t(op.getReceiveStage()), op.receivePieces())})
+      if (at >= 0 &&
+          failed(checkPlace(op, op.getStageAttr(), at,
+                            pieces * op.pieceBytes())))
+        return failure();
+    return success();
+  }
+
+  LogicalResult checkPlace(Operation *op, FlatSymbolRefAttr symbol,
+                           int64_t offset, int64_t bytes) {
+    qplan::BufferOp buffer = buffers.lookup(symbol.getValue());
+    if (!buffer)
+      return op->emitOpError("touches @")
+             << symbol.getValue() << ", which is not there";
+    if (offset < 0 || bytes < 0 || bytes > buffer.bytes() - offset)
+      return op->emitOpError("touches bytes ")
+             << offset << " to " << offset + bytes << " of @"
+             << symbol.getValue() << ", which has " << buffer.bytes();
+    return success();
+  }
+
   llvm::StringMap<qplan::BufferOp> buffers;
   llvm::StringMap<qplan::KernelOp> kernels;
+  int64_t sequence = 0;
 };
 
 } // namespace

@@ -21,6 +21,16 @@ Q35_DEVICE void embed(const int *ids, const X *table, Y *y) {
   }
 }
 
+// y = x - coordinate * size for rows of this rank's part of a table, -1 for those of others, x where it is negative.
+// P: elements, size. y may be x.
+template <class P>
+Q35_DEVICE void local_ids(const int *x, const int *coordinate, int *y) {
+  uint i = blockIdx.x * blockDim.x + threadIdx.x;
+  if (i >= uint(P::elements)) return;
+  int id = x[i], local = id - coordinate[0] * int(P::size);
+  y[i] = id < 0 ? id : local >= 0 && local < int(P::size) ? local : -1;
+}
+
 // Before embed_add: dtable = 0, or a running sum unless it is there already. P: vectors of four elements, tail.
 template <class P, class T>
 Q35_DEVICE void embed_zero(const T *, const int *, float *dtable) {

@@ -86,4 +86,112 @@ LogicalResult DispatchOp::verify() {
   return success();
 }
 
+namespace {
+
+bool isCut(StringRef kind) {
+  return kind == "reduce_scatter" || kind == "all_to_all" ||
+         kind == "all_slice";
+}
+
+bool isJoined(StringRef kind) {
+  return kind == "all_gather" || kind == "all_to_all";
+}
+
+} // namespace
+
+int64_t CollectiveOp::sendPieces() { return isCut(getKind()) ? getRanks() : 1; }
+
+int64_t CollectiveOp::receivePieces() {
+  return isJoined(getKind()) ? getRanks() : 1;
+}
+
+bool CollectiveOp::isSendStaged() {
+  return getKind() != "all_slice" &&
+         (getInputs().size() > 1 || getSendOuter()[0] > 1);
+}
+
+bool CollectiveOp::isReceiveStaged() {
+  return getKind() != "all_slice" &&
+         (getInputs().size() > 1 || getReceiveOuter()[0] > 1);
+}
+
+/// Bytes of one piece of every part.
+static int64_t pieceBytes(CollectiveOp op) {
+  int64_t elements = 0;
+  for (int64_t count : op.getCounts())
+    elements += count;
+  return elements * (op.getElementType().getIntOrFloatBitWidth() / 8);
+}
+
+int64_t CollectiveOp::receiveStage() {
+  constexpr int64_t kAlign = 256;
+  if (getKind() == "all_reduce" || !isSendStaged())
+    return 0;
+  return llvm::alignTo(sendPieces() * pieceBytes(*this), kAlign);
+}
+
+int64_t CollectiveOp::stageBytes() {
+  if (isReceiveStaged())
+    return receiveStage() + receivePieces() * pieceBytes(*this);
+  return isSendStaged() ? sendPieces() * pieceBytes(*this) : 0;
+}
+
+LogicalResult CollectiveOp::verify() {
+  constexpr StringLiteral kinds[] = {"all_gather", "all_reduce",
+                                     "reduce_scatter", "all_to_all",
+                                     "all_slice", "shift"};
+  if (!llvm::is_contained(kinds, getKind())) // C1
+    return emitOpError("kind is \"") << getKind()
+                                     << "\", expected a collective of qdist";
+  int64_t ranks = getRanks(), parts = getInputs().size();
+  if (ranks < 2) // C1
+    return emitOpError("runs over ") << ranks << " ranks, expected 2 or more";
+  if (parts == 0)
+    return emitOpError("has no inputs");
+  for (auto [name, size] :
+       {std::pair("outputs", int64_t(getOutputs().size())),
+        std::pair("counts", int64_t(getCounts().size())),
+        std::pair("sendOuter", int64_t(getSendOuter().size())),
+        std::pair("receiveOuter", int64_t(getReceiveOuter().size())),
+        std::pair("aliases", int64_t(getAliases().size()))})
+    if (size != parts) // C2
+      return emitOpError("has ") << parts << " inputs and " << size << " in "
+                                 << name;
+  for (auto [i, input, output, count, sendOuter, receiveOuter, alias] :
+       llvm::enumerate(getInputs(), getOutputs(), getCounts(), getSendOuter(),
+                       getReceiveOuter(), getAliases())) {
+    auto from = cast<RankedTensorType>(input.getType());
+    auto to = cast<RankedTensorType>(output.getType());
+    if (from.getElementType() != getElementType() ||
+        to.getElementType() != getElementType()) // C2
+      return emitOpError("part ") << i << " goes from " << from << " to " << to
+                                  << ", expected elements of "
+                                  << getElementType();
+    if (from.getNumElements() != count * sendPieces() ||
+        to.getNumElements() != count * receivePieces()) // C3
+      return emitOpError("part ")
+             << i << " goes from " << from << " to " << to << " with "
+             << count << " elements per piece over " << ranks << " ranks";
+    bool cuts = sendOuter >= 1 && (sendOuter == 1 || sendPieces() > 1) &&
+                count % sendOuter == 0;
+    bool joins = receiveOuter >= 1 &&
+                 (receiveOuter == 1 || receivePieces() > 1) &&
+                 count % receiveOuter == 0;
+    if (!cuts || !joins) // C3
+      return emitOpError("part ")
+             << i << " has pieces of " << count << " elements in " << sendOuter
+             << " and " << receiveOuter << " rows, which " << getKind()
+             << " has not";
+    if (alias != -1 && (getKind() != "all_reduce" ||
+                        alias != static_cast<int64_t>(i))) // C4
+      return emitOpError("result ")
+             << i << " overwrites operand " << alias
+             << ", expected -1, or its own in an all_reduce";
+  }
+  if (static_cast<int64_t>(getWorkspace()) != stageBytes())
+    return emitOpError("has a workspace of ")
+           << getWorkspace() << " bytes, expected " << stageBytes();
+  return success();
+}
+
 } // namespace qwen35::qkern

@@ -105,3 +105,49 @@ def QKern_DispatchOp : Op<QKern_Dialect, "dispatch", [Pure]> {
   let assemblyFormat = "$kernel `(` $inputs `)` prop-dict attr-dict `:` functional-type($inputs, $outputs)";
   let hasVerifier = 1;
 }
+
+// What ranks exchange: numbers, and ids.
+def QKern_Exchanged : StaticShapeTensorOf<[F32, F64, BF16, I32]>;
+
+def QKern_CollectiveOp : Op<QKern_Dialect, "collective", [Pure]> {
+  let summary = "One exchange between the ranks of a group, on tensors in memory";
+  let description = [{
+    A `qdist` collective with its numbers: part p takes input p to output p. `kind` is the name of the op, `axes` what it
+    runs over, `ranks` how many that are. A rank's piece of part p has `counts[p]` elements; pieces of a send that is cut
+    (reduce_scatter, all_to_all, all_slice) lie in `sendOuter[p]` rows of the input, those of a receive that is joined
+    (all_gather, all_to_all) in `receiveOuter[p]` rows of the output. What does not lie in one piece, and several parts,
+    go through `workspace` bytes, first what is sent, then what is received (an all_reduce receives where it sends).
+    `aliases[i]` is the operand whose storage result i overwrites, or -1: an all_reduce may.
+
+    - **Constraints.** (C1) `kind` is known and `ranks` is 2 or more. (C2) as many outputs, counts, outer sizes and aliases as
+      inputs, all of one element type. (C3) inputs and outputs have the elements that `counts` say. (C4) an alias is the
+      operand of its own part, of an all_reduce.
+
+    Example:
+    ```mlir
+    %y = qkern.collective "all_gather"(%x) over ["tp"]
+        <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 2 : i64, receiveOuter = array<i64: 1>,
+          sendOuter = array<i64: 1>, workspace = 0 : i64}> : (tensor<2x4xf32>) -> tensor<4x4xf32>
+    ```
+  }];
+  let arguments = (ins StrAttr:$kind, Variadic<QKern_Exchanged>:$inputs, StrArrayAttr:$axes, I64Attr:$ranks,
+                       DenseI64ArrayAttr:$counts, DenseI64ArrayAttr:$sendOuter, DenseI64ArrayAttr:$receiveOuter,
+                       DenseI64ArrayAttr:$aliases, I64Attr:$workspace,
+                       DefaultValuedAttr<StrAttr, "\"sum\"">:$reduction, OptionalAttr<TypeAttr>:$wire,
+                       OptionalAttr<TypeAttr>:$accumulate, DefaultValuedAttr<I64Attr, "0">:$offset);
+  let results = (outs Variadic<QKern_Exchanged>:$outputs);
+  let assemblyFormat = "$kind `(` $inputs `)` `over` $axes prop-dict attr-dict `:` functional-type($inputs, $outputs)";
+  let extraClassDeclaration = [{
+    ::mlir::Type getElementType() { return ::mlir::getElementTypeOrSelf(getInputs()[0].getType()); }
+    /// Pieces that a rank sends of every part, and receives.
+    int64_t sendPieces();
+    int64_t receivePieces();
+    /// Whether a side goes through the workspace.
+    bool isSendStaged();
+    bool isReceiveStaged();
+    /// Bytes from the start of the workspace to where it receives, and of all of it.
+    int64_t receiveStage();
+    int64_t stageBytes();
+  }];
+  let hasVerifier = 1;
+}

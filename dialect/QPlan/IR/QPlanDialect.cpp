@@ -67,4 +67,48 @@ LogicalResult LaunchOp::verify() {
   return success();
 }
 
+int64_t CollectiveOp::sendPieces() {
+  bool cut = getKind() == "reduce_scatter" || getKind() == "all_to_all" ||
+             getKind() == "all_slice";
+  return cut ? getRanks() : 1;
+}
+
+int64_t CollectiveOp::receivePieces() {
+  bool joined = getKind() == "all_gather" || getKind() == "all_to_all";
+  return joined ? getRanks() : 1;
+}
+
+int64_t CollectiveOp::elementBytes() {
+  return getDtype().getIntOrFloatBitWidth() / 8;
+}
+
+int64_t CollectiveOp::pieceBytes() {
+  int64_t elements = 0;
+  for (int64_t count : getCounts())
+    elements += count;
+  return elements * elementBytes();
+}
+
+LogicalResult CollectiveOp::verify() {
+  size_t parts = getCounts().size();
+  if (getBuffers().size() != 2 * parts || getOffsets().size() != 2 * parts ||
+      getSendOuter().size() != parts || getReceiveOuter().size() != parts ||
+      parts == 0) // C1
+    return emitOpError("has ")
+           << getBuffers().size() << " buffers, " << getOffsets().size()
+           << " offsets, " << getSendOuter().size() << " and "
+           << getReceiveOuter().size() << " outer sizes for " << parts
+           << " counts, expected two buffers and offsets for each of one or "
+              "more";
+  int64_t ranks = getRanks();
+  if (ranks < 2) // C2
+    return emitOpError("runs over ") << ranks << " ranks, expected 2 or more";
+  bool staged = static_cast<int64_t>(getSendStage()) >= 0 ||
+                static_cast<int64_t>(getReceiveStage()) >= 0;
+  if (staged != getStage().has_value())
+    return emitOpError("has ") << (staged ? "no buffer" : "a buffer")
+                               << " for what goes through a stage";
+  return success();
+}
+
 } // namespace qwen35::qplan

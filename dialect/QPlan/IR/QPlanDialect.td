@@ -151,4 +151,55 @@ def QPlan_MemsetOp : QPlan_Op<"memset", [HasParent<"ProgramOp">]> {
   let assemblyFormat = "$buffer `value` $value attr-dict";
 }
 
+def QPlan_CollectiveOp : QPlan_Op<"collective", [HasParent<"ProgramOp">]> {
+  let summary = "One exchange between the ranks of a group, on planned memory";
+  let description = [{
+    `qkern.collective` with places: part p goes from `offsets[2p]` bytes into `buffers[2p]` to `offsets[2p+1]` bytes into
+    `buffers[2p+1]`. Where parts do not lie in one piece they are gathered at `sendStage` bytes of `stage`, and what comes
+    is received at `receiveStage`; -1: from and to the parts themselves. `sequence` numbers the collectives of the plan: all
+    ranks run them in that order.
+
+    - **Constraints.** (C1) the arrays have one entry per part, two where it has two ends. (C2) `ranks` is that of the axes.
+
+    Example:
+    ```mlir
+    qplan.collective "all_reduce" 7 over ["dps"] buffers [@a, @b] <{counts = array<i64: 64>, dtype = f32,
+        offsets = array<i64: 0, 0>, ranks = 2 : i64, receiveOuter = array<i64: 1>, receiveStage = -1 : i64,
+        sendOuter = array<i64: 1>, sendStage = -1 : i64}> tag "layers.0.mlp"
+    ```
+  }];
+  let arguments = (ins StrAttr:$kind, I64Attr:$sequence, StrArrayAttr:$axes, FlatSymbolRefArrayAttr:$buffers,
+                       DenseI64ArrayAttr:$offsets, I64Attr:$ranks, TypeAttr:$dtype, DenseI64ArrayAttr:$counts,
+                       DenseI64ArrayAttr:$sendOuter, DenseI64ArrayAttr:$receiveOuter,
+                       OptionalAttr<FlatSymbolRefAttr>:$stage, I64Attr:$sendStage, I64Attr:$receiveStage,
+                       DefaultValuedAttr<StrAttr, "\"sum\"">:$reduction, OptionalAttr<TypeAttr>:$wire,
+                       OptionalAttr<TypeAttr>:$accumulate, DefaultValuedAttr<I64Attr, "0">:$offset, StrAttr:$tag);
+  let assemblyFormat = [{
+    $kind $sequence `over` $axes `buffers` $buffers prop-dict `tag` $tag attr-dict
+  }];
+  let extraClassDeclaration = [{
+    /// Pieces of a rank's own end and of the other: what `qkern.collective` says.
+    int64_t sendPieces();
+    int64_t receivePieces();
+    int64_t elementBytes();
+    /// Bytes of one piece of every part.
+    int64_t pieceBytes();
+  }];
+  let hasVerifier = 1;
+}
+
+def QPlan_RankVarOp : QPlan_Op<"rank_var"> {
+  let summary = "A buffer that holds the coordinate of the rank in its group";
+  let description = [{
+    The runtime writes it once.
+
+    Example:
+    ```mlir
+    qplan.rank_var @rank.tp over ["tp"]
+    ```
+  }];
+  let arguments = (ins FlatSymbolRefAttr:$buffer, StrArrayAttr:$axes);
+  let assemblyFormat = "$buffer `over` $axes attr-dict";
+}
+
 #endif

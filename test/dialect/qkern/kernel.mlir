@@ -44,3 +44,12 @@ func.func @group(%h: tensor<64x32xf32>, %d: tensor<64x32xf32>, %w: tensor<32xf32
   } : tensor<64x32xf32>, tensor<64x32xf32>
   return %s, %y : tensor<64x32xf32>, tensor<64x32xf32>
 }
+
+// CHECK-LABEL: func @collective(
+// CHECK:         qkern.collective "all_reduce"(%{{.*}}) over ["dps", "tp"] <{accumulate = f32, aliases = array<i64: 0>, counts = array<i64: 8>, ranks = 4 : i64, receiveOuter = array<i64: 1>, reduction = "max", sendOuter = array<i64: 1>, wire = bf16, workspace = 0 : i64}> : (tensor<2x4xf32>) -> tensor<2x4xf32>
+func.func @collective(%x: tensor<2x4xf32>) -> tensor<2x4xf32> {
+  %y = qkern.collective "all_reduce"(%x) over ["dps", "tp"]
+      <{accumulate = f32, aliases = array<i64: 0>, counts = array<i64: 8>, ranks = 4, receiveOuter = array<i64: 1>, reduction = "max",
+        sendOuter = array<i64: 1>, wire = bf16, workspace = 0}> : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return %y : tensor<2x4xf32>
+}

@@ -106,3 +106,83 @@ func.func @join_c3(%x: tensor<2x4xf32>) {
   %j = qkern.join %x <{offsets = array<i64: 0>, strides = [array<i64: 8, 1>]}> : (tensor<2x4xf32>) -> tensor<2x8xf32>
   return
 }
+
+// -----
+
+func.func @collective_c1_kind(%x: tensor<2x4xf32>) {
+  // expected-error @below {{kind is "broadcast", expected a collective of qdist}}
+  %y = qkern.collective "broadcast"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 2, receiveOuter = array<i64: 1>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+func.func @collective_c1_ranks(%x: tensor<2x4xf32>) {
+  // expected-error @below {{runs over 1 ranks, expected 2 or more}}
+  %y = qkern.collective "all_reduce"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 1, receiveOuter = array<i64: 1>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+func.func @collective_c2_counts(%x: tensor<2x4xf32>) {
+  // expected-error @below {{has 1 inputs and 2 in counts}}
+  %y = qkern.collective "all_reduce"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8, 8>, ranks = 2, receiveOuter = array<i64: 1>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+func.func @collective_c2_elements(%x: tensor<2x4xf32>) {
+  // expected-error @below {{part 0 goes from 'tensor<2x4xf32>' to 'tensor<4x4xbf16>', expected elements of 'f32'}}
+  %y = qkern.collective "all_gather"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 2, receiveOuter = array<i64: 1>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<4x4xbf16>
+  return
+}
+
+// -----
+
+func.func @collective_c3_pieces(%x: tensor<2x4xf32>) {
+  // expected-error @below {{part 0 goes from 'tensor<2x4xf32>' to 'tensor<2x4xf32>' with 8 elements per piece over 2 ranks}}
+  %y = qkern.collective "all_gather"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 2, receiveOuter = array<i64: 1>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+func.func @collective_c3_rows(%x: tensor<2x4xf32>) {
+  // expected-error @below {{part 0 has pieces of 8 elements in 3 and 1 rows, which all_gather has not}}
+  %y = qkern.collective "all_gather"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 2, receiveOuter = array<i64: 1>, sendOuter = array<i64: 3>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @collective_c4_alias(%x: tensor<2x4xf32>) {
+  // expected-error @below {{result 0 overwrites operand 0, expected -1, or its own in an all_reduce}}
+  %y = qkern.collective "shift"(%x) over ["tp"]
+      <{aliases = array<i64: 0>, counts = array<i64: 8>, ranks = 2, receiveOuter = array<i64: 1>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<2x4xf32>
+  return
+}
+
+// -----
+
+func.func @collective_stage(%x: tensor<2x4xf32>) {
+  // expected-error @below {{has a workspace of 0 bytes, expected 64}}
+  %y = qkern.collective "all_gather"(%x) over ["tp"]
+      <{aliases = array<i64: -1>, counts = array<i64: 8>, ranks = 2, receiveOuter = array<i64: 2>, sendOuter = array<i64: 1>, workspace = 0}>
+      : (tensor<2x4xf32>) -> tensor<2x8xf32>
+  return
+}

@@ -12,7 +12,9 @@
 // CHECK-NEXT: qplan.program @finish {
 // CHECK-NEXT:   qplan.memset @a value 0
 // CHECK-NEXT:   qplan.launch @k stage 1 grid 4 buffers [@a, @ws] offsets [0, 16] bytes [128, 32] writes [false, true] tag "layers.0"
+// CHECK-NEXT:   qplan.collective "shift" 7 over ["cp"] buffers [@a, @a] <{counts = array<i64: 8>, dtype = f32, offset = -1 : i64, offsets = array<i64: 0, 32>, ranks = 2 : i64, receiveOuter = array<i64: 1>, receiveStage = -1 : i64, sendOuter = array<i64: 1>, sendStage = -1 : i64}> tag "layers.0"
 // CHECK-NEXT: }
+// CHECK-NEXT: qplan.rank_var @r over ["cp", "tp"]
 qplan.arena @act bytes 4096 align 256
 qplan.buffer @a in @act at 256 : tensor<8x4xf32> as "activations"
 qplan.buffer @ws in @act at 512 : tensor<64xi8> as "workspace"
@@ -24,4 +26,7 @@ qplan.io "scalar" "lr" @a
 qplan.program @finish {
   qplan.memset @a value 0
   qplan.launch @k stage 1 grid 4 buffers [@a, @ws] offsets [0, 16] bytes [128, 32] writes [false, true] tag "layers.0"
+  qplan.collective "shift" 7 over ["cp"] buffers [@a, @a] <{counts = array<i64: 8>, dtype = f32, offset = -1, offsets = array<i64: 0, 32>, ranks = 2,
+      receiveOuter = array<i64: 1>, receiveStage = -1, sendOuter = array<i64: 1>, sendStage = -1}> tag "layers.0"
 }
+qplan.rank_var @r over ["cp", "tp"]

@@ -15,6 +15,24 @@ Array someIds(int64_t tokens, int64_t vocab) {
   return ids;
 }
 
+TEST_F(KernelTest, LocalIdsAreRowsOfTheRanksPart) {
+  for (int64_t tokens : {1, 7, 70, 1003})
+    for (int64_t rank : {0, 1, 2}) {
+      Array ids = i32({tokens}), coordinate = i32({});
+      coordinate.set(0, static_cast<double>(rank));
+      for (int64_t t = 0; t < tokens; ++t)
+        ids.set(t, t % 5 == 4 ? -100.0 : static_cast<double>(t * 7 % 39));
+      run("local_ids", "{size = 13 : i64}", {ids, coordinate}, {i32({tokens})},
+          [&](const Arrays &in, const Arrays &out) {
+            for (int64_t t = 0; t < tokens; ++t) {
+              double id = in[0][t], local = id - 13.0 * double(rank);
+              double want = id < 0 ? id : local >= 0 && local < 13 ? local : -1;
+              EXPECT_EQ(out[0][t], want) << t;
+            }
+          });
+    }
+}
+
 TEST_F(KernelTest, EmbedAndItsGradientMatchTheReference) {
   struct Case {
     int64_t tokens, vocab, columns;
