@@ -10,7 +10,7 @@ packages=(
   clang-22 lld-22 liblld-22-dev libclang-rt-22-dev llvm-22-dev llvm-22-tools libmlir-22-dev mlir-22-tools
   cmake ninja-build libzstd-dev zlib1g-dev libffi-dev libxml2-dev libstdc++-12-dev
   libabsl-dev libprotobuf-dev protobuf-compiler libgtest-dev libgmock-dev libsodium-dev
-  nlohmann-json3-dev libcli11-dev libtomlplusplus-dev binutils python3 python3-psutil
+  nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libopenmpi-dev openmpi-bin binutils python3 python3-psutil
 )
 
 install_packages() {

@@ -1,11 +1,15 @@
 #include "runtime/comm/start.h"
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "runtime/bundle/status_macros.h"
+#include "runtime/comm/mpi_transport.h"
 #include "runtime/comm/tcp_transport.h"
 #include "runtime/comm/virtual.h"
 
-#include <cstdio>
+#include <random>
 
 #include <unistd.h>
 
@@ -72,6 +76,46 @@ absl::StatusOr<std::unique_ptr<World>> startTcp(const StartOptions &options,
   return makeHostWorld(launch.rank, launch.size, *joined, *transport);
 }
 
+/// MPI carries the messages, and at the start the address of the hub.
+absl::StatusOr<std::unique_ptr<World>> startMpi(const StartOptions &options,
+                                                const Launch &launch) {
+  absl::StatusOr<const Mpi *> mpi =
+      Mpi::load(launch.rank, launch.size, launch.from);
+  QWEN35_RETURN_IF_ERROR(mpi.status());
+  TcpLinkOptions link = linkOptions(options, launch);
+  std::string meeting;
+  if (launch.rank == 0) {
+    absl::StatusOr<Descriptor> listener = listenOn(0);
+    QWEN35_RETURN_IF_ERROR(listener.status());
+    std::random_device random;
+    meeting = absl::StrCat(link.hello.machine, "\n",
+                           static_cast<uint64_t>(random()) << 32 | random(),
+                           "\n", portOf(*listener), "\n",
+                           absl::StrJoin(link.hello.addresses, " "));
+    link.listener = std::move(*listener);
+  }
+  absl::StatusOr<std::string> text =
+      (*mpi)->broadcast(meeting, options.joinSeconds);
+  QWEN35_RETURN_IF_ERROR(text.status());
+  std::vector<std::string> lines = absl::StrSplit(*text, '\n');
+  int port = 0;
+  if (lines.size() != 4 || !absl::SimpleAtoi(lines[2], &port))
+    return absl::InternalError("rank 0 sent an address that is not one");
+  link.hello.cookie = lines[1];
+  if (lines[0] == link.hello.machine)
+    link.hubAddress.push_back({"127.0.0.1", port});
+  std::vector<std::string> hosts =
+      absl::StrSplit(lines[3], ' ', absl::SkipEmpty());
+  for (const std::string &host : hosts)
+    link.hubAddress.push_back({host, port});
+  absl::StatusOr<std::shared_ptr<TcpLink>> joined =
+      TcpLink::join(std::move(link));
+  QWEN35_RETURN_IF_ERROR(joined.status());
+  (*joined)->arm();
+  return makeHostWorld(launch.rank, launch.size, *joined,
+                       std::make_shared<MpiTransport>(**mpi, *joined));
+}
+
 } // namespace
 
 absl::StatusOr<std::unique_ptr<World>> start(const StartOptions &options,
@@ -80,7 +124,7 @@ absl::StatusOr<std::unique_ptr<World>> start(const StartOptions &options,
   case Launch::kEnv:
     return startTcp(options, launch);
   case Launch::kMpi:
-    return absl::UnimplementedError("MPI");
+    return startMpi(options, launch);
   case Launch::kSingle:
     break;
   }

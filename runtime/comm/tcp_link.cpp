@@ -127,6 +127,11 @@ TcpLink::~TcpLink() {
     TermDelay::remove();
 }
 
+bool TcpLink::finished() const {
+  std::lock_guard lock(mutex);
+  return doneSeen;
+}
+
 void TcpLink::arm() {
   std::lock_guard lock(mutex);
   armed = true;

@@ -40,6 +40,8 @@ public:
   const std::string &session() const { return sessionId; }
   /// Raised when the world fails; for poll().
   int failureDescriptor() const { return failedEvent.get(); }
+  /// Whether finish() has succeeded.
+  bool finished() const;
   int size() const { return settings.hello.size; }
 
   absl::StatusOr<std::vector<std::string>>

@@ -63,8 +63,8 @@ absl::Status steps(World &world) {
       if (kind == "exit")
         ::_exit(0);
       if (kind == "other")
-        QWEN35_RETURN_IF_ERROR(world.all().broadcast(x.data(), 10, Type::kF32,
-                                                     victim, {"weights"}));
+        QWEN35_RETURN_IF_ERROR(world.all().allGather(x.data(), y.data(), 10,
+                                                     Type::kF32, {"weights"}));
     }
     QWEN35_RETURN_IF_ERROR(world.all().allReduce(x.data(), y.data(),
                                                  static_cast<int64_t>(x.size()),

@@ -307,7 +307,7 @@ INSTANTIATE_TEST_SUITE_P(
               1,
               15,
               {"do not call the same collective",
-               "broadcast 'weights' of 10 f32 from 1"}}),
+               "all_gather 'weights' of 10 f32"}}),
     [](const testing::TestParamInfo<Fault> &info) {
       std::string name = absl::StrCat(info.param.kind, info.param.victim, "of",
                                       info.param.ranks);
