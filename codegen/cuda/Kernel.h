@@ -104,6 +104,9 @@ public:
                                            EmitError emitError) const = 0;
   /// Whether output `number` may be a view of rows further apart, at no cost.
   virtual bool writesViews(unsigned /*number*/) const { return false; }
+  /// The outputs whose squares it can sum up, all or none: with {squares = true}
+  /// one more output, the last, an f64 scalar.
+  virtual llvm::ArrayRef<unsigned> squares() const { return {}; }
 };
 
 /// The family of an op, or null.

@@ -1,6 +1,7 @@
 // moe_experts and moe_experts_bwd; see q35/moe.cuh and q35/moe_hopper.cuh. With
 // {accumulate = true} the gradients of the parameters are added to two more
-// operands, which are laid out as they are.
+// operands, which are laid out as they are. With {squares = true} there is one
+// more result, the sum of the squares of both, as they are stored.
 //
 // Vectors of 16 bytes are used where columns and strides fill them; views are
 // expected to start at multiples of 8 elements then.
@@ -110,6 +111,13 @@ public:
     int64_t outAt = layout.take(rows * s.D * size);
     int64_t partialAt = backward ? layout.take(rows * parts * 4) : 0;
     int64_t mapsAt = hopper ? layout.take(8 * 128) : 0;
+    squares = backward && spec.flag("squares");
+    int64_t gateUpSums = 0, sums = 0, squaresAt = 0;
+    if (squares) { // One of each warp.
+      gateUpSums = 8 * gradientBlocks(2 * s.I, s.D);
+      sums = gateUpSums + 8 * gradientBlocks(s.D, s.I);
+      squaresAt = layout.take(sums * 8);
+    }
     plan.workspaceBytes = layout.bytes;
 
     auto inputStrides = [&](unsigned number) {
@@ -146,7 +154,10 @@ public:
       constants.constant("accumulate", spec.flag("accumulate"));
       constants.constant("pairsGateUp", pairs(s.D, dGateUp));
       constants.constant("pairsDown", pairs(s.I, dDown));
+      constant("squaresAt", squaresAt).constant("squareSums", sums);
+      constant("downSquares", gateUpSums);
     }
+    constants.constant("squares", squares);
     constants.constant("vectorHidden", vectorHidden);
     constants.constant("vectorWidth", vectorWidth);
     constants.constant("backward", backward);
@@ -174,16 +185,15 @@ public:
 
   /// The gradient of an [E, M, N] parameter.
   void addGradient(StringRef function, int64_t M, int64_t N) {
-    addProduct(function,
-               s.E * divideCeil(M, 128) * divideCeil(N, hopper ? 256 : 128),
-               2 * M * N, /*gradient=*/true);
+    addProduct(function, gradientTiles(M, N), 2 * M * N, /*gradient=*/true);
   }
 
   void addCombine() {
     int64_t perThread = 16 / bytesOf(s.element);
-    DeviceStage &stage = add("moe_combine", s.T, 0);
+    DeviceStage &stage = add("moe_combine", s.T + squares, 0);
     stage.threads = static_cast<int>(std::clamp<int64_t>(
         llvm::alignTo(divideCeil(s.D, perThread), 32), 32, 256));
+    stage.constant("threads", stage.threads);
   }
 
   KernelPlan plan;
@@ -205,9 +215,26 @@ private:
            fills(gateUp) && fills(spec.inputs[first + 4]) &&
            fills(spec.outputs[0]) &&
            // Gradients of the parameters, where there are any.
-           llvm::all_of(llvm::ArrayRef(spec.outputs).drop_front(2 * first),
-                        fills) &&
+           (first == 0 ||
+            llvm::all_of(llvm::ArrayRef(spec.outputs).slice(2, 2), fills)) &&
            stridesOf(gateUp)[0] == 2 * s.I * stridesOf(gateUp)[1];
+  }
+
+  int64_t gradientTiles(int64_t M, int64_t N) const {
+    return s.E * divideCeil(M, 128) * divideCeil(N, hopper ? 256 : 128);
+  }
+
+  int64_t blocksPerMultiprocessor() const {
+    return !hopper && s.element.isBF16() ? 2 : 1;
+  }
+
+  int64_t productBlocks(int64_t tiles) const {
+    return std::min<int64_t>(tiles,
+                             blocksPerMultiprocessor() * target.multiprocessors);
+  }
+
+  int64_t gradientBlocks(int64_t M, int64_t N) const {
+    return productBlocks(gradientTiles(M, N));
   }
 
   DeviceStage &constant(StringRef name, int64_t value) {
@@ -233,19 +260,18 @@ private:
     if (hopper)
       sharedBytes = 128 + (gradient ? 3 * (128 + 256) * 128 + 8 * 16 * 544
                                     : 4 * (128 + 256) * 128 + 8 * 16 * 272);
-    int perMultiprocessor = !hopper && s.element.isBF16() ? 2 : 1;
-    DeviceStage &stage = add(
-        hopper ? (function + "_hopper").str() : function.str(),
-        std::min<int64_t>(maxTiles, perMultiprocessor * target.multiprocessors),
-        sharedBytes);
+    DeviceStage &stage =
+        add(hopper ? (function + "_hopper").str() : function.str(),
+            productBlocks(maxTiles), sharedBytes);
     stage.threads = hopper ? 384 : 256;
-    stage.minBlocks = perMultiprocessor;
+    stage.minBlocks = static_cast<int>(blocksPerMultiprocessor());
     stage.flops = double(s.slots()) * double(flopsPerRow);
   }
 
   const GpuTarget &target;
   Shape s;
   bool hopper = false; ///< The products, with wgmma.
+  bool squares = false;
   DeviceStage constants; // Only those.
 };
 
@@ -273,11 +299,16 @@ public:
 class MoeExpertsBwd : public KernelFamily {
 public:
   StringRef op() const override { return "moe_experts_bwd"; }
+  llvm::ArrayRef<unsigned> squares() const override {
+    static constexpr unsigned weights[] = {2, 3};
+    return weights;
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    bool accumulates = spec.flag("accumulate");
-    if (failed(requireCounts(spec, accumulates ? 8 : 6, 4, emitError)) ||
+    bool accumulates = spec.flag("accumulate"), squares = spec.flag("squares");
+    if (failed(requireCounts(spec, accumulates ? 8 : 6, squares ? 5 : 4,
+                             emitError)) ||
         failed(checkOperands(spec, 1, emitError)) ||
         failed(requireSameShape(spec, spec.inputs[1], "x", spec.inputs[0],
                                 "dy", emitError)) ||
@@ -291,6 +322,10 @@ public:
                            spec.inputs[4].getShape(), f32, emitError)) ||
         failed(requireType(spec, spec.outputs[3], "dw_down",
                            spec.inputs[5].getShape(), f32, emitError)))
+      return failure();
+    if (squares &&
+        failed(requireType(spec, spec.outputs[4], "squares", {},
+                           Float64Type::get(f32.getContext()), emitError)))
       return failure();
     for (unsigned i : {0, 1})
       if (accumulates && spec.inputs[6 + i] != spec.outputs[2 + i])

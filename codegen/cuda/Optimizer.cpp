@@ -1,5 +1,6 @@
 // The end of a step: global norm in f64, clip factor, AdamW. norm_sq and adamw
-// also take lists of tensors: all p, then all m, ...; one launch for all.
+// also take lists of tensors: all p, then all m, ...; one launch for all. For
+// tensors whose squares another kernel has summed up, norm_sq takes these sums.
 
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Kernel.h"
@@ -41,30 +42,36 @@ int64_t addLists(DeviceStage &stage, ArrayRef<MemRefType> tensors,
   return pieces;
 }
 
-/// result = acc + sum of x^2 in f64, over one x or several: a partial per block,
-/// then their sum in order; small tensors by one block.
+/// result = acc + sum of x^2 in f64, over one x or several, and f64 scalars
+/// before acc: a partial per block, then their sum in order; small tensors by one
+/// block.
 struct NormSq : KernelFamily {
   StringRef op() const override { return "norm_sq"; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    size_t lists = std::max<size_t>(spec.inputs.size(), 2) - 1;
+    size_t lists = std::max<size_t>(spec.inputs.size(), 2) - 1, sums = 0;
     if (failed(requireCounts(spec, lists + 1, 1, emitError)))
       return failure();
+    while (lists > 1 && spec.inputs[lists - 1].getElementType().isF64())
+      --lists, ++sums;
     MemRefType x = spec.inputs[0];
     Type f32 = Float32Type::get(x.getContext());
     Type f64 = Float64Type::get(x.getContext());
-    for (MemRefType x : ArrayRef(spec.inputs).drop_back())
+    for (MemRefType x : ArrayRef(spec.inputs).take_front(lists))
       if (failed(requireType(spec, x, "x", x.getShape(), f32, emitError)) ||
           failed(requireDense(spec, x, "x", emitError)))
         return failure();
-    if (failed(requireType(spec, spec.inputs[lists], "acc", {}, f64,
+    for (MemRefType sum : ArrayRef(spec.inputs).slice(lists, sums))
+      if (failed(requireType(spec, sum, "a sum", {}, f64, emitError)))
+        return failure();
+    if (failed(requireType(spec, spec.inputs.back(), "acc", {}, f64,
                            emitError)) ||
         failed(requireType(spec, spec.outputs[0], "the result", {}, f64,
                            emitError)))
       return failure();
-    if (lists > 1)
-      return planLists(spec, target);
+    if (lists + sums > 1)
+      return planLists(spec, lists, target);
     constexpr int64_t kOneBlock = 65536, kManyThreads = 1024;
     int64_t elements = elementCount(x), vectors = elements / 4;
     DeviceStage stage;
@@ -97,18 +104,21 @@ struct NormSq : KernelFamily {
 private:
   static constexpr int64_t kBatch = 4;
 
-  static KernelPlan planLists(const KernelSpec &spec, const GpuTarget &target) {
+  static KernelPlan planLists(const KernelSpec &spec, size_t lists,
+                              const GpuTarget &target) {
+    unsigned acc = spec.inputs.size() - 1;
     constexpr int kBlocks = 6; // of a multiprocessor
     DeviceStage stage;
     stage.header = kHeader;
     stage.function = "norm_sq_list_parts";
     stage.threads = kThreads;
     stage.minBlocks = kBlocks;
-    int64_t pieces = addLists(stage, ArrayRef(spec.inputs).drop_back(),
+    int64_t pieces = addLists(stage, ArrayRef(spec.inputs).take_front(lists),
                               kThreads * kBatch * 4);
     stage.blocks =
         std::min<int64_t>(pieces, kBlocks * target.multiprocessors);
     stage.constant("threads", kThreads)
+        .constant("sums", static_cast<int64_t>(acc - lists))
         .constant("pieces", pieces)
         .constant("parts", stage.blocks);
     DeviceStage total = stage;
@@ -117,7 +127,7 @@ private:
     KernelPlan plan;
     plan.stages = {stage, total};
     plan.workspaceBytes = stage.blocks * 8;
-    plan.mayAlias = {{0, static_cast<unsigned>(spec.inputs.size() - 1)}};
+    plan.mayAlias = {{0, acc}};
     return plan;
   }
 };

@@ -52,6 +52,11 @@ struct GpuKernelTarget : qkern::KernelTarget {
     return family && family->writesViews(result);
   }
 
+  llvm::ArrayRef<unsigned> squares(StringRef kernel) const override {
+    const KernelFamily *family = lookupKernel(kernel);
+    return family ? family->squares() : llvm::ArrayRef<unsigned>();
+  }
+
   GpuTarget target;
 };
 

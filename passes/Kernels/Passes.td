@@ -36,13 +36,15 @@ def ToKernels : Pass<"qwen35-to-kernels", "mlir::func::FuncOp"> {
     the kernel allows it. Terms of `x` are added one by one: no gradient of a tied embedding exists beside its sum.
 
     Where the target has kernels on lists of tensors, AdamW of all parameters alike is one dispatch, and so are the squares of
-    all gradients.
+    all gradients. Where a kernel can sum up the squares of gradients as it stores them, `norm_sq` takes that sum in place of
+    the tensors.
 
     - **Stage.** S4 to S5.
     - **Leaves alone.** Order, and what is computed.
     - **Numerics.** A product that accumulates in place adds its k-sum to the old value once, as the separate add did; the
       head adds chunks of tokens to the old value, the embedding tokens, experts blocks of rows. Both gradients of a tied
-      embedding: `(grad + head) + embedding`. The squares of gradients on a list are summed per block, not per tensor.
+      embedding: `(grad + head) + embedding`. The squares of gradients on a list are summed per block, not per tensor; those
+      that a kernel sums up itself in f32 per thread and tile, then in f64.
   }];
   let options = [Option<"target", "target", "std::string", /*default=*/"\"cpu\"", "Whose kernels: cpu, sm_90a ...">];
   let dependentDialects = ["::qwen35::qkern::QKernDialect", "::qwen35::qdist::QDistDialect"];

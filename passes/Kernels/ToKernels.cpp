@@ -6,6 +6,7 @@
 #include "runtime/schema/seq_table.h"
 
 #include "llvm/ADT/MapVector.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -87,7 +88,8 @@ public:
       if (failed(lower(&op)))
         return failure();
     if (failed(overwriteState()) || failed(accumulateFanIn()) ||
-        failed(mergeUpdates()) || failed(mergeNorms()))
+        failed(mergeUpdates()) || failed(mergeNorms()) ||
+        failed(sumSquaresWhereMade()))
       return failure();
     shareStorage();
     return success();
@@ -807,6 +809,79 @@ private:
     for (ArrayRef<qkern::DispatchOp> chain : chains)
       if (failed(mergePieces(chain, piece, 1, /*mergesResults=*/false)))
         return failure();
+    return success();
+  }
+
+  /// `call` with {squares = true}: a sum of squares is its last result.
+  FailureOr<qkern::DispatchOp> withSquares(qkern::DispatchOp call) {
+    builder.setInsertionPoint(call);
+    NamedAttrList config(call.getConfig());
+    config.set("squares", builder.getBoolAttr(true));
+    SmallVector<Type> outputs(call.getResultTypes());
+    outputs.push_back(RankedTensorType::get({}, builder.getF64Type()));
+    SmallVector<int64_t> aliases(call.getAliases());
+    aliases.push_back(-1);
+    FailureOr<qkern::DispatchOp> made = dispatch(
+        call, call.getKernel(), config.getDictionary(builder.getContext()),
+        SmallVector<Value>(call.getInputs()), outputs);
+    if (failed(made))
+      return failure();
+    made->setAliases(aliases);
+    call->replaceAllUsesWith(made->getResults().drop_back());
+    mayAlias.erase(call);
+    call.erase();
+    return made;
+  }
+
+  /// norm_sq takes sums of squares from the kernels that make the tensors, where
+  /// they can give them: it does not read these tensors.
+  LogicalResult sumSquaresWhereMade() {
+    SmallVector<qkern::DispatchOp> norms;
+    for (auto call : function.getBody().front().getOps<qkern::DispatchOp>())
+      if (call.getKernel() == "norm_sq")
+        norms.push_back(call);
+    for (qkern::DispatchOp norm : norms) {
+      SmallVector<Value> sums;
+      llvm::SetVector<Operation *> makers;
+      for (Value x : norm.getInputs().drop_back())
+        if (x.getDefiningOp<qkern::DispatchOp>())
+          makers.insert(x.getDefiningOp());
+      llvm::DenseSet<Value> summed; // Of the operands of `norm`.
+      for (Operation *op : makers) {
+        auto maker = cast<qkern::DispatchOp>(op);
+        ArrayRef<unsigned> squares = target.squares(maker.getKernel());
+        size_t tensors = norm.getInputs().size() - 1 - summed.size();
+        if (squares.empty() || squares.size() >= tensors || // Some are left.
+            maker.getConfig().get("squares") ||
+            !llvm::all_of(squares, [&](unsigned result) {
+              return llvm::count(norm.getInputs(), maker.getResult(result)) == 1;
+            }))
+          continue;
+        FailureOr<qkern::DispatchOp> made = withSquares(maker);
+        if (failed(made))
+          return failure();
+        sums.push_back(made->getResults().back());
+        for (unsigned result : squares)
+          summed.insert(made->getResult(result));
+      }
+      if (sums.empty())
+        continue;
+      SmallVector<Value> inputs;
+      for (Value x : norm.getInputs().drop_back())
+        if (!summed.contains(x))
+          inputs.push_back(x);
+      llvm::append_range(inputs, sums);
+      inputs.push_back(norm.getInputs().back());
+      builder.setInsertionPoint(norm);
+      FailureOr<qkern::DispatchOp> rest =
+          dispatch(norm, norm.getKernel(), norm.getConfig(), inputs,
+                   SmallVector<Type>(norm.getResultTypes()));
+      if (failed(rest))
+        return failure();
+      norm->replaceAllUsesWith(*rest);
+      mayAlias.erase(norm);
+      norm.erase();
+    }
     return success();
   }
 

@@ -161,6 +161,24 @@ TEST_P(GpuGolden, TwoMicrobatchesWithPadding) {
   expectStep("golden", dump(c.padded, "golden"));
 }
 
+/// Squares are summed up here and there on the way; of one microbatch and of two.
+TEST_P(GpuGolden, NormIsThatOfTheGradients) {
+  std::vector<const KitBundle *> bundles = {&c.oneRow};
+  if (c.batch > 1)
+    bundles.push_back(&c.padded);
+  for (const KitBundle *bundle : bundles) {
+    Safetensors got = dump(*bundle, "golden");
+    double sum = 0;
+    for (const std::string &name : got.names())
+      if (name.rfind("grad.", 0) == 0)
+        for (double g : got.reals(name))
+          sum += g * g;
+    double norm = got.reals("grad_norm")[0];
+    EXPECT_GT(norm, 0);
+    EXPECT_NEAR(norm, std::sqrt(sum), 1e-6 * norm) << bundle->path();
+  }
+}
+
 TEST_P(GpuGolden, FiveOptimizerSteps) {
   Safetensors want = expected("adamw"), got = dump(c.oneRow, "golden", 5);
   auto losses = want.reals("loss");

@@ -166,6 +166,26 @@ Q35_DEVICE float block_sum(float x, float *scratch) {
   return total;
 }
 
+template <int Lanes = 32>
+Q35_DEVICE double warp_sum_f64(double x) {
+#pragma unroll
+  for (int step = Lanes / 2; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
+  return x;
+}
+
+// Sum over a block of `Threads` in a fixed order; thread 0 gets it. Once in a kernel.
+template <int Threads>
+Q35_DEVICE double block_sum_f64(double x) {
+  __shared__ double sums[Threads / 32];
+  x = warp_sum_f64(x);
+  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
+  __syncthreads();
+  double total = 0;
+#pragma unroll
+  for (int w = 0; w < Threads / 32; ++w) total += sums[w];
+  return total;
+}
+
 // Within a few units in the last place of the exponent: kernels of one pass over memory have no time for more.
 Q35_DEVICE float sigmoid(float x) { return __fdividef(1.0f, 1.0f + fast_exp2(x * -1.44269504f)); }
 Q35_DEVICE float silu(float x) { return x * sigmoid(x); }

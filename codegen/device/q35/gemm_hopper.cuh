@@ -38,8 +38,10 @@ struct HopperTile {
 //                             other copies are by cp.async
 //   prepare(work)             what is to be looked up for the end, by the warpgroups of the rows
 //   finish(tile, work, ready) with what `prepare` found
-template <int Stages, bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Prepare, class Finish>
-Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare prepare, Finish finish) {
+//   done()                    once, by the warpgroups of the rows, after their last tile
+template <int Stages, bool AcrossA, bool AcrossB, bool Gathered, class Tiles, class Work, class Produce, class Prepare,
+          class Finish, class Done>
+Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare prepare, Finish finish, Done done) {
   using S = HopperStages;
   unsigned char *shared = shared_memory();
   Barrier *full = reinterpret_cast<Barrier *>(shared + Stages * S::kBytes), *empty = full + Stages;
@@ -129,6 +131,7 @@ Q35_DEVICE void hopper_products(Tiles tiles, Work work, Produce produce, Prepare
       if (w.steps > 0 && lane == 0) barrier_arrive(empty + (at - 1) % Stages);
       finish(tile, w, ready);
     }
+    done();
     bulk_wait_read();
   }
 }

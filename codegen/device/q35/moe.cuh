@@ -22,6 +22,7 @@ struct MoeArguments {
   float *dweights, *dGateUp, *dDown;
   unsigned char *workspace;
   const float *accGateUp = nullptr, *accDown = nullptr; // P::accumulate: laid out as dGateUp and dDown
+  double *squares = nullptr;                            // P::squares: sum of the squares of dGateUp and dDown
 };
 
 template <class T>
@@ -43,6 +44,21 @@ Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *w
                                          T *dx, float *dweights, float *dGateUp, float *dDown,
                                          unsigned char *workspace) {
   return {dy, x, weights, idx, gateUp, down, nullptr, dx, dweights, dGateUp, dDown, workspace, accGateUp, accDown};
+}
+
+template <class T>
+Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *weights, const int *idx,
+                                         const T *gateUp, const T *down, T *dx, float *dweights, float *dGateUp,
+                                         float *dDown, double *squares, unsigned char *workspace) {
+  return {dy, x, weights, idx, gateUp, down, nullptr, dx, dweights, dGateUp, dDown, workspace, nullptr, nullptr, squares};
+}
+
+template <class T>
+Q35_DEVICE MoeArguments<T> moe_arguments(const T *dy, const T *x, const float *weights, const int *idx,
+                                         const T *gateUp, const T *down, const float *accGateUp, const float *accDown,
+                                         T *dx, float *dweights, float *dGateUp, float *dDown, double *squares,
+                                         unsigned char *workspace) {
+  return {dy, x, weights, idx, gateUp, down, nullptr, dx, dweights, dGateUp, dDown, workspace, accGateUp, accDown, squares};
 }
 
 // The plan in the workspace.
@@ -568,16 +584,60 @@ Q35_DEVICE void add_down_gradient(Tile &tile, const Arguments &a, WeightTile w) 
                               [&](int row) { return down_gradient_row<P>(a.accDown, w, row); });
 }
 
+// P::squares: what a thread has of the squares of gradients, as they are stored. Elements of a tile outside of the
+// parameter are 0, or not finite where others of the tile are not either.
+template <class P>
+struct GradientSquares {
+  static constexpr int kWarps = 8; // that have tiles
+  double sum = 0;
+
+  // In f32 for a tile; in f64 where squares might leave its range.
+  template <class Tile>
+  Q35_DEVICE void add(const Tile &tile) {
+    if constexpr (P::squares) {
+      float part[4] = {};
+      each(tile, [&](int e, float c) { part[e] = fmaf(c, c, part[e]); });
+      float total = part[0] + part[1] + (part[2] + part[3]);
+      if (total > 1e-30f && total < 1e30f)
+        sum += total;
+      else
+        each(tile, [&](int, float c) { sum += double(c) * double(c); });
+    }
+  }
+
+  // A sum of every warp of the block, from the first of all blocks on. By whole warps.
+  Q35_DEVICE void store(unsigned char *workspace, int first, int warp) {
+    if constexpr (P::squares) {
+      double total = warp_sum_f64(sum);
+      double *sums = reinterpret_cast<double *>(workspace + P::squaresAt);
+      if (threadIdx.x % 32 == 0) sums[first + int(blockIdx.x) * kWarps + warp] = total;
+    }
+  }
+
+private:
+  template <class Tile, class Each>
+  Q35_DEVICE static void each(const Tile &tile, Each take) {
+#pragma unroll
+    for (int m = 0; m < Tile::kM; ++m)
+#pragma unroll
+      for (int n = 0; n < Tile::kN; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) take(e, tile.c[m][n][e]);
+  }
+};
+
 template <class P, class Tile, class Arguments>
-Q35_DEVICE void finish_gate_up_gradient(Tile &tile, const Arguments &a, WeightTile w) {
+Q35_DEVICE void finish_gate_up_gradient(Tile &tile, const Arguments &a, WeightTile w, GradientSquares<P> &squares) {
   add_gate_up_gradient<P>(tile, a, w);
+  squares.add(tile);
   store_tile<P::pairsGateUp>(tile, int(P::hidden) - w.n,
                              [&](int row) { return gate_up_gradient_row<P>(a.dGateUp, w, row); });
 }
 
 template <class P, class Tile, class Arguments>
-Q35_DEVICE void finish_down_gradient(Tile &tile, const Arguments &a, WeightTile w) {
+Q35_DEVICE void finish_down_gradient(Tile &tile, const Arguments &a, WeightTile w, GradientSquares<P> &squares) {
   add_down_gradient<P>(tile, a, w);
+  squares.add(tile);
   store_tile<P::pairsDown>(tile, int(P::width) - w.n,
                            [&](int row) { return down_gradient_row<P>(a.dDown, w, row); });
 }
@@ -590,6 +650,7 @@ Q35_DEVICE void moe_gate_up_gradient(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   constexpr int M = 2 * P::width, N = P::hidden;
+  GradientSquares<P> squares;
 #pragma unroll 1
   for (int i = blockIdx.x; i < kWeightTiles<P, M, N, 128>; i += gridDim.x) {
     WeightTile w = weight_tile<P, M, N, 128>(plan, i);
@@ -597,8 +658,9 @@ Q35_DEVICE void moe_gate_up_gradient(Args... args) {
     GatheredLines<P, T, false> x{a.x + w.n, P::xStride, plan.slots + w.first, w.count, N - w.n};
     MoeTile<T> tile;
     tile.multiply(d, x, w.count, shared_memory());
-    finish_gate_up_gradient<P>(tile, a, w);
+    finish_gate_up_gradient<P>(tile, a, w, squares);
   }
+  squares.store(a.workspace, 0, threadIdx.x / 32);
 }
 
 // dw_down (+)= dy^T h.
@@ -609,6 +671,7 @@ Q35_DEVICE void moe_down_gradient(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   constexpr int M = P::hidden, N = P::width;
+  GradientSquares<P> squares;
 #pragma unroll 1
   for (int i = blockIdx.x; i < kWeightTiles<P, M, N, 128>; i += gridDim.x) {
     WeightTile w = weight_tile<P, M, N, 128>(plan, i);
@@ -616,11 +679,13 @@ Q35_DEVICE void moe_down_gradient(Args... args) {
     Lines<T, false, P::vectorWidth> h{buffers.h + int64(w.first) * N + w.n, N, w.count, N - w.n};
     MoeTile<T> tile;
     tile.multiply(dy, h, w.count, shared_memory());
-    finish_down_gradient<P>(tile, a, w);
+    finish_down_gradient<P>(tile, a, w, squares);
   }
+  squares.store(a.workspace, P::downSquares, threadIdx.x / 32);
 }
 
-// A block per token: sums its rows of `out` in slot order into y or dx, and backward its dweights.
+// A block per token: sums its rows of `out` in slot order into y or dx, and backward its dweights. P::squares: the first
+// block adds up those of all warps.
 template <class P, class... Args>
 Q35_DEVICE void moe_combine(Args... args) {
   auto a = moe_arguments(args...);
@@ -628,6 +693,18 @@ Q35_DEVICE void moe_combine(Args... args) {
   RoutePlan<P> plan(a.workspace);
   MoeBuffers<P, T> buffers(a.workspace);
   int token = blockIdx.x;
+  if constexpr (P::squares) {
+    if (token == 0) {
+      const double *sums = reinterpret_cast<const double *>(a.workspace + P::squaresAt);
+      double sum = 0;
+#pragma unroll 4
+      for (int i = threadIdx.x; i < P::squareSums; i += P::threads) sum += sums[i];
+      double total = block_sum_f64<P::threads>(sum);
+      if (threadIdx.x == 0) *a.squares = total;
+      return;
+    }
+    --token;
+  }
   const int *rows = plan.rows + token * P::topK;
   T *to = (P::backward ? a.dx : a.y) + token * P::yStride;
   constexpr int vec = P::vectorHidden ? kVec<T> : 1;

@@ -96,8 +96,8 @@ Q35_DEVICE void hopper_rows(const RoutePlan<P> &plan, int columns, int tileColum
     MoeRows rows = moe_rows(plan, i / columnTiles);
     return MoeRowsWork{rows, i % columnTiles * tileColumns, k / 64, rows.stored};
   };
-  hopper_products<MoeRowsShared::kStages, false, AcrossB, Gathered>([&] { return plan.tiles[0] * columnTiles; }, work, produce, prepare,
-                                            finish);
+  hopper_products<MoeRowsShared::kStages, false, AcrossB, Gathered>(
+      [&] { return plan.tiles[0] * columnTiles; }, work, produce, prepare, finish, [] {});
 }
 
 // The first 64 or 128 rows of a tile along k. Thread 0.
@@ -223,14 +223,19 @@ struct MoeWeightWork {
   int steps, rows;
 };
 
+// Sums of squares go from `firstSquares` on.
 template <int M, int N, class P, class Produce, class Finish>
-Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, Produce produce, Finish finish) {
+Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, unsigned char *workspace, int firstSquares, Produce produce,
+                                Finish finish) {
+  GradientSquares<P> squares;
   auto work = [&](int i) {
     WeightTile tile = weight_tile<P, M, N, 256>(plan, i);
     return MoeWeightWork{tile, plan.aligned(tile.count) / 64, M - tile.m < 128 ? M - tile.m : 128};
   };
-  hopper_products<MoeGradientShared::kStages, true, true, true>([] { return kWeightTiles<P, M, N, 256>; }, work, produce,
-                                    [](MoeWeightWork) { return Nothing(); }, finish);
+  hopper_products<MoeGradientShared::kStages, true, true, true>(
+      [] { return kWeightTiles<P, M, N, 256>; }, work, produce, [](MoeWeightWork) { return Nothing(); },
+      [&](HopperTile &tile, MoeWeightWork w, Nothing) { finish(tile, w, squares); },
+      [&] { squares.store(workspace, firstSquares, threadIdx.x / 32 - 4); });
 }
 
 template <class P, class... Args>
@@ -241,7 +246,7 @@ Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
   if (threadIdx.x == 0) tensor_map_acquire(map);
   constexpr int M = 2 * P::width, N = P::hidden;
   hopper_gradient<M, N>(
-      plan,
+      plan, a.workspace, 0,
       [&](MoeWeightWork w) {
         GatheredLines<P, bf16, false> x{a.x + w.tile.n, P::xStride, plan.slots + w.tile.first, w.tile.count, N - w.tile.n};
         TileLoader<decltype(x), 256, 128> loader(x, threadIdx.x);
@@ -253,8 +258,9 @@ Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
           loader.load(toB, step * 64);
         };
       },
-      [&](HopperTile &tile, MoeWeightWork w, Nothing) {
+      [&](HopperTile &tile, MoeWeightWork w, GradientSquares<P> &squares) {
         add_gate_up_gradient<P>(tile, a, w.tile);
+        squares.add(tile);
         float *first = a.dGateUp + w.tile.expert * P::dGateUpExpert + w.tile.m * P::dGateUpStride + w.tile.n;
         store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
                                [&](int row) { return first + row * P::dGateUpStride; });
@@ -269,7 +275,7 @@ Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
   if (threadIdx.x == 0) tensor_map_acquire(map);
   constexpr int M = P::hidden, N = P::width;
   hopper_gradient<M, N>(
-      plan,
+      plan, a.workspace, P::downSquares,
       [&](MoeWeightWork w) {
         GatheredLines<P, bf16, false> dy{a.dy + w.tile.m, P::dyStride, plan.slots + w.tile.first, w.tile.count,
                                          M - w.tile.m};
@@ -282,8 +288,9 @@ Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
           loader.load(to, step * 64);
         };
       },
-      [&](HopperTile &tile, MoeWeightWork w, Nothing) {
+      [&](HopperTile &tile, MoeWeightWork w, GradientSquares<P> &squares) {
         add_down_gradient<P>(tile, a, w.tile);
+        squares.add(tile);
         float *first = a.dDown + w.tile.expert * P::dDownExpert + w.tile.m * P::dDownStride + w.tile.n;
         store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
                                [&](int row) { return first + row * P::dDownStride; });

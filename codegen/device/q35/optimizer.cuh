@@ -5,20 +5,6 @@
 
 namespace q35 {
 
-// Sum over a block of `Threads` in a fixed order; thread 0 gets it.
-template <int Threads>
-Q35_DEVICE double block_sum_f64(double x) {
-  __shared__ double sums[Threads / 32];
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
-  if (threadIdx.x % 32 == 0) sums[threadIdx.x / 32] = x;
-  __syncthreads();
-  double total = 0;
-#pragma unroll
-  for (int w = 0; w < Threads / 32; ++w) total += sums[w];
-  return total;
-}
-
 // Squares of this thread's share of x: vectors of four, gridDim.x * Threads apart, and the elements behind the last.
 // P: vectors, tail.
 template <class P, int Threads>
@@ -75,8 +61,8 @@ Q35_DEVICE void norm_sq_total(const float *, const double *acc, double *result, 
   if (threadIdx.x == 0) *result = *acc + total;
 }
 
-// result = acc + the sum of x^2 over P::lists tensors: Arguments are theirs, acc, result, workspace. Pieces of four vectors
-// per thread; a block takes those gridDim.x apart. Tables: ends, elements.
+// result = acc + the sum of x^2 over P::lists tensors + P::sums sums that others made: Arguments are the tensors, the sums,
+// acc, result, workspace. Pieces of four vectors per thread; a block takes those gridDim.x apart. Tables: ends, elements.
 template <class P, int N>
 Q35_DEVICE void norm_sq_list_parts(const Arguments<N> &a) {
   constexpr int batch = 4, threads = P::threads, pieces = P::pieces;
@@ -113,15 +99,17 @@ Q35_DEVICE void norm_sq_list_parts(const Arguments<N> &a) {
       }
   }
   double total = block_sum_f64<threads>(sum[0] + sum[1]);
-  if (threadIdx.x == 0) a.template get<double>(P::lists + 2)[blockIdx.x] = total;
+  if (threadIdx.x == 0) a.template get<double>(P::lists + P::sums + 2)[blockIdx.x] = total;
 }
 
 template <class P, int N>
 Q35_DEVICE void norm_sq_list_total(const Arguments<N> &a) {
+  constexpr int sums = P::sums, acc = P::lists + sums;
   double sum = 0;
-  for (int64 i = threadIdx.x; i < P::parts; i += P::threads) sum += a.template get<const double>(P::lists + 2)[i];
+  for (int64 i = threadIdx.x; i < P::parts; i += P::threads) sum += a.template get<const double>(acc + 2)[i];
+  for (int i = threadIdx.x; i < sums; i += P::threads) sum += *a.template get<const double>(P::lists + i);
   double total = block_sum_f64<P::threads>(sum);
-  if (threadIdx.x == 0) *a.template get<double>(P::lists + 1) = *a.template get<const double>(P::lists) + total;
+  if (threadIdx.x == 0) *a.template get<double>(acc + 1) = *a.template get<const double>(acc) + total;
 }
 
 // norm = sqrt(norm_sq); factor = min(1, max_norm / (norm + 1e-6)), 1 where max_norm is 0; commit = 1 if norm is finite,

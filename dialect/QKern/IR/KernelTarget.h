@@ -4,6 +4,7 @@
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Diagnostics.h"
+#include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 #include "llvm/ADT/SmallVector.h"
 
@@ -49,6 +50,12 @@ public:
   virtual bool writesViews(llvm::StringRef /*kernel*/,
                            unsigned /*result*/) const {
     return false;
+  }
+
+  /// The results whose squares a kernel can sum up: with {squares = true} it has
+  /// one more result, an f64 scalar, which norm_sq takes behind its tensors.
+  virtual llvm::ArrayRef<unsigned> squares(llvm::StringRef /*kernel*/) const {
+    return {};
   }
 };
 

@@ -65,7 +65,7 @@ protected:
           expectNearL2(out[0], y, near, "y");
         });
     for (bool accumulate : {false, true}) {
-      Arrays inputs = {random(kind, {d.tokens, d.hidden}, 5), x, weights, idx,
+      Arrays made, inputs = {random(kind, {d.tokens, d.hidden}, 5), x, weights, idx,
                        gateUp, down};
       if (accumulate)
         for (const Array &weight : {gateUp, down})
@@ -99,8 +99,31 @@ protected:
                 if (!used[i / (out[result].size() / d.experts)])
                   ASSERT_EQ(out[result][i], accumulate ? in[result + 4][i] : 0)
                       << "result " << result;
+            made = out;
           });
+      checkSquares(accumulate ? "{accumulate = true, squares = true}"
+                              : "{squares = true}",
+                   inputs, made);
     }
+  }
+
+  /// With {squares = true}: the same bits, and the sum of the squares of the
+  /// gradients of the parameters.
+  void checkSquares(const std::string &attrs, const Arrays &inputs,
+                    const Arrays &made) {
+    Arrays outputs = made;
+    outputs.push_back(f64({}));
+    run("moe_experts_bwd", attrs, inputs, outputs,
+        [&](const Arrays &, const Arrays &out) {
+          double sum = 0;
+          for (size_t i = 0; i < made.size(); ++i) {
+            EXPECT_TRUE(out[i].sameBits(made[i])) << "result " << i;
+            for (int64_t j = 0; i >= 2 && j < out[i].size(); ++j)
+              sum += out[i][j] * out[i][j];
+          }
+          EXPECT_GT(sum, 0);
+          EXPECT_NEAR(out[4][0], sum, 1e-6 * sum) << "squares";
+        });
   }
 };
 
@@ -135,6 +158,42 @@ TEST_F(CudaMoeTest, ManyBlocksOfThePlan) {
 
 TEST_F(CudaMoeTest, OneToken) {
   check(MoeDims{1, 5, 2, 2, 3}, [](int64_t, int64_t j) { return j; });
+}
+
+// Gradients of 1e25 and of 1e-25, whose squares f32 does not hold, and none.
+TEST_F(CudaMoeTest, SquaresLeaveTheRangeOfF32) {
+  MoeDims d{20, 64, 3, 1, 64};
+  Array x = random(Kind::BF16, {d.tokens, d.hidden}, 1);
+  Array weights = random({d.tokens, 1}, 2);
+  Array idx = routing(d.tokens, 1, [](int64_t t, int64_t) { return t % 2; });
+  Array gateUp = random(Kind::BF16, {3, 128, 64}, 3, 0.4);
+  Array down = random(Kind::BF16, {3, 64, 64}, 4, 0.4);
+  for (double scale : {1e25, 1e-25, 0.0})
+    for (std::string of : {"emulated", "emulated_sm_90a"}) {
+      target = of;
+      run("moe_experts_bwd", "{squares = true}",
+          {random(Kind::BF16, {d.tokens, d.hidden}, 5, scale), x, weights, idx,
+           gateUp, down},
+          {bf16({d.tokens, d.hidden}), f32({d.tokens, 1}), f32({3, 128, 64}),
+           f32({3, 64, 64}), f64({})},
+          [&](const Arrays &, const Arrays &out) {
+            double sum = 0;
+            for (int result : {2, 3})
+              for (int64_t i = 0; i < out[result].size(); ++i)
+                sum += out[result][i] * out[result][i];
+            EXPECT_EQ(sum > 0, scale > 0);
+            EXPECT_NEAR(out[4][0], sum, 1e-6 * sum) << scale;
+          });
+    }
+}
+
+TEST_F(CudaMoeTest, RefusesSquaresInF32) {
+  expectRefused("moe_experts_bwd", "{squares = true}",
+                {f32({2, 4}), f32({2, 4}), f32({2, 1}), i32({2, 1}),
+                 f32({3, 4, 4}), f32({3, 4, 2})},
+                {f32({2, 4}), f32({2, 1}), f32({3, 4, 4}), f32({3, 4, 2}),
+                 f32({})},
+                "moe_experts_bwd: squares is [] of f32, expected [] of f64");
 }
 
 // Sizes are multiples of 64: more columns than a tile, fewer than one, experts

@@ -38,6 +38,29 @@ TEST_F(CudaKernelTest, NormSqOfAListIsOneSum) {
       });
 }
 
+// Sums of squares that other kernels made, behind one tensor or several.
+TEST_F(CudaKernelTest, NormSqAddsSumsOfOthers) {
+  for (int tensors : {1, 3})
+    for (int sums : {1, 2, 300}) {
+      Arrays inputs;
+      for (int i = 0; i < tensors; ++i)
+        inputs.push_back(random({i == 1 ? 4097 : 7 + i}, i + 1, 100));
+      for (int i = 0; i < sums; ++i)
+        inputs.push_back(scalar64(i * 1.25));
+      inputs.push_back(scalar64(12345.678));
+      run("norm_sq", "{}", inputs, {f64({})},
+          [&](const Arrays &in, const Arrays &out) {
+            double sum = 0;
+            for (int i = 0; i < static_cast<int>(in.size()); ++i)
+              for (int64_t j = 0; j < in[i].size(); ++j)
+                sum += i < tensors ? in[i][j] * in[i][j] : in[i][j];
+            EXPECT_NEAR(out[0][0], sum, 1e-12 * sum);
+          });
+    }
+  expectRefused("norm_sq", "{}", {scalar64(1), f32({3}), scalar64(2)}, {f64({})},
+                "norm_sq: x is [] of f64, expected [] of f32");
+}
+
 TEST_F(CudaKernelTest, ClipFactorGuardsAgainstNonFiniteNorms) {
   double infinity = std::numeric_limits<double>::infinity();
   double nan = std::numeric_limits<double>::quiet_NaN();

@@ -227,7 +227,26 @@ TEST_F(RegistersTest, ListsOfTensorsStayInRegisters) {
       "{beta1 = 0.9, beta2 = 0.95, eps = 1.0e-8, weight_decay = 0.1}";
   expectNoSpills("adamw", attrs, inputs + state + ")");
   expectNoSpills("adamw", attrs, inputs + state + "," + copies + ")");
-  expectNoSpills("norm_sq", "{}", "(" + all + "," + f64 + ") -> (" + f64 + ")");
+  expectNoSpills("norm_sq", "{}",
+                 "(" + all + "," + f64 + "," + f64 + ") -> (" + f64 + ")");
+}
+
+// 128 sums and what is left of 232 registers; products of 35b-a3b.
+TEST_F(RegistersTest, GradientsOfExpertsStayInRegisters) {
+  if (!hasNvrtc())
+    GTEST_SKIP() << "no NVRTC";
+  std::string x = memref("8192x2048xbf16"), weights = memref("8192x8xf32"),
+              dGateUp = memref("256x1024x2048xf32"),
+              dDown = memref("256x2048x512xf32");
+  std::string inputs = "(" + x + "," + x + "," + weights + "," +
+                       memref("8192x8xi32") + "," +
+                       memref("256x1024x2048xbf16") + "," +
+                       memref("256x2048x512xbf16");
+  std::string outputs = ") -> (" + x + "," + weights + "," + dGateUp + "," +
+                        dDown + "," + memref("f64") + ")";
+  expectNoSpills("moe_experts_bwd", "{squares = true}", inputs + outputs);
+  expectNoSpills("moe_experts_bwd", "{accumulate = true, squares = true}",
+                 inputs + "," + dGateUp + "," + dDown + outputs);
 }
 
 } // namespace
