@@ -248,6 +248,11 @@ void Bench::addExperts() {
   add("moe_experts_bwd", "2048, 256 of 512", "{}",
       {x, x, weights, idx, gateUp, down},
       {x, weights, single({E, 2 * I, D}), single({E, D, I})});
+  // As the last microbatch of a step has it.
+  add("moe_experts_bwd", "2048, 256 of 512, squares", "{squares = true}",
+      {x, x, weights, idx, gateUp, down},
+      {x, weights, single({E, 2 * I, D}), single({E, D, I}),
+       Tensor{Kind::F64, {}, 0, 0}});
 }
 
 void Bench::addEnds() {
