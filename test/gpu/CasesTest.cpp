@@ -1,10 +1,10 @@
 // Cases of the field (CASES.md) on the compiled step on a GPU, from outside.
 // Where numbers are compared it is with the CPU plan of the same bundle in
 // float32, which test/unit/e2e holds to the reference in float64; bf16 has
-// bounds of its own. Two cases have no trial from outside: A10, since a
-// bundle's views are what the compiler made them (every convolution of these
-// bundles reads and writes slices of wider rows; test/unit/cuda), and A12 (a
-// type that qwen35c does not take).
+// bounds of its own. A10 has no trial from outside, since a bundle's views are
+// what the compiler made them: its trial is the kernel's, recorded by
+// test/unit/cuda (CausalConvBwd) and run by qwen35_gpu_kernels. A12 is among
+// the bad inputs of RunTest.cpp.
 
 #include "test/gpu/Door.h"
 
@@ -26,16 +26,15 @@ std::string bf16(const std::string &more) {
 // Rows of 303: no multiple of a chunk, a tile or a vector.
 const KitBundle kDense32("dense", fp32(" --tokens 303"));
 const KitBundle kDense16("dense", bf16(" --tokens 303"));
-const KitBundle kMoe32("moe",
-                       fp32(" --tokens 303 --set loss.aux=pooled --set "
-                            "loss.aux_coef=0.01"));
+const KitBundle kMoe32("moe", fp32(" --tokens 303 --set loss.aux=pooled --set "
+                                   "loss.aux_coef=0.01"));
 const KitBundle kMoe16("moe", bf16(" --tokens 303"));
 const KitBundle kHeads64("heads64", fp32(" --tokens 1024"));
 const KitBundle kHeads64Bf16("heads64", bf16(" --tokens 1024"));
 const KitBundle kHeads128("heads128", fp32(" --tokens 1024"));
 const KitBundle kHeads128Bf16("heads128", bf16(" --tokens 1024"));
 const KitBundle kExperts("experts256", bf16(" --tokens 8"));
-const KitBundle kVocabulary("vocabulary", fp32(" --tokens 256"));
+const KitBundle kVocabulary("vocabulary", fp32(" --tokens 1024"));
 
 const std::string kCpu = "--target cpu";
 
@@ -119,8 +118,8 @@ TEST(GpuCases, A01PackedEqualsAlone) {
 
 // In the same place of the row, packed and alone are the same bits.
 TEST(GpuCases, A01PackedEqualsAloneExactlyInTheSamePlace) {
-  for (auto [bundle, model] : {std::pair(&kDense16, "dense"),
-                               std::pair(&kMoe16, "moe")}) {
+  for (auto [bundle, model] :
+       {std::pair(&kDense16, "dense"), std::pair(&kMoe16, "moe")}) {
     SCOPED_TRACE(model);
     DocumentRow packed({51, 37, 1, 140}, 9);
     for (int d : {1, 2, 3})
@@ -132,16 +131,20 @@ TEST(GpuCases, A01PackedEqualsAloneExactlyInTheSamePlace) {
 }
 
 // Gradients of decay and strength for the head sizes that have kernels; others
-// are refused by qwen35c (100: "expected a multiple of 16 up to 128").
+// are refused by qwen35c (100: "expected a multiple of 16 up to 128"). With
+// such weights float32 is 9e-6 off float64 (CPU, these kernels and the
+// reference alike), the reference in bf16 2.4e-2.
 TEST(GpuCases, A07GradientsForEveryHeadSize) {
   for (auto [size, full, half] :
        {std::tuple(64, &kHeads64, &kHeads64Bf16),
         std::tuple(128, &kHeads128, &kHeads128Bf16)}) {
+    TempFolder folder;
+    std::string model = wideModel(folder, *full, 7);
     DocumentRow row({700, 324}, 7);
-    DoorResult cpu = door(*full, "", row, kCpu);
+    DoorResult cpu = door(*full, model, row, kCpu);
     std::string heads = "heads of " + std::to_string(size);
-    expectClose(heads + " fp32", door(*full, "", row), cpu, 1e-5, 5e-4);
-    expectClose(heads + " bf16", door(*half, "", row), cpu, 2e-3, 5e-2);
+    expectClose(heads + " fp32", door(*full, model, row), cpu, 1e-5, 1e-4);
+    expectClose(heads + " bf16", door(*half, model, row), cpu, 2e-3, 5e-2);
   }
 }
 
@@ -155,10 +158,9 @@ TEST(GpuCases, A08TailsNeverReadThePadding) {
     DocumentRow row(lengths, 8);
     expectClose(what, door(kDense32, kit::golden("dense"), row, "--poison"),
                 door(kDense32, kit::golden("dense"), row, kCpu), 1e-5, 5e-4);
-    for (auto [bundle, model] : {std::pair(&kDense16, "dense"),
-                                 std::pair(&kMoe16, "moe")}) {
-      DoorResult poisoned =
-          door(*bundle, kit::golden(model), row, "--poison");
+    for (auto [bundle, model] :
+         {std::pair(&kDense16, "dense"), std::pair(&kMoe16, "moe")}) {
+      DoorResult poisoned = door(*bundle, kit::golden(model), row, "--poison");
       expectFinite(poisoned);
       expectSameBits(poisoned, door(*bundle, kit::golden(model), row));
     }
@@ -174,7 +176,7 @@ void expectStepOf(const std::string &what, const DocumentRow &row,
   std::string model = changedModel(folder, "dense", change);
   DoorResult cpu = door(kDense32, model, row, kCpu);
   expectFinite(cpu);
-  expectClose(what, door(kDense32, model, row), cpu, 1e-5, 5e-4, 1e-5);
+  expectClose(what, door(kDense32, model, row), cpu, 1e-5, 5e-4);
   DoorResult half = door(kDense16, model, row);
   expectFinite(half);
   EXPECT_NEAR(half.loss(), cpu.loss(), 5e-3 * cpu.loss());
@@ -334,8 +336,9 @@ TEST(GpuCases, A20BalanceLossUsesOneSoftmax) {
   EXPECT_GT(aux, 2.4);
 }
 
-// Published vocabulary: the arena of activations has no room for logits, and
-// the loss is the CPU's. Ids at both ends of the vocabulary.
+// Published vocabulary: no buffer of the plan has room for the logits of a row,
+// nor have the activations all together; the loss is the CPU's. Ids at both
+// ends of the vocabulary.
 TEST(GpuCases, A27NoBufferOfTokensTimesVocabulary) {
   DocumentRow row({200, 56}, 27, 248320);
   row.ids[3] = row.labels[3] = 0;
@@ -345,9 +348,35 @@ TEST(GpuCases, A27NoBufferOfTokensTimesVocabulary) {
              cpu = door(kVocabulary, "", row, kCpu);
   EXPECT_NEAR(gpu.loss(), cpu.loss(), 1e-6 * cpu.loss());
   std::string head = "grad.model.embed_tokens.weight";
-  EXPECT_LT(relativeError(gpu.dump.reals<float>(head),
-                          cpu.dump.reals<float>(head)),
-            5e-4);
+  EXPECT_LT(
+      relativeError(gpu.dump.reals<float>(head), cpu.dump.reals<float>(head)),
+      5e-4);
+
+  for (const char *target : {"cuda", "cpu"}) {
+    std::string plan = quiet(kit::tool("qwen35-run") + " " + kVocabulary.path() +
+                             " --target " + target + " --init 3 --dry-run");
+    // Half of the tokens at a time, and what else the head needs.
+    double room = 2.0 / 3 * 1024 * 248320 * 4;
+    auto bytesAfter = [&](size_t at) {  // "5.2 MB"
+      double count = 0;
+      char unit = 0;
+      EXPECT_EQ(std::sscanf(plan.c_str() + at, "%lf %c", &count, &unit), 2)
+          << plan.substr(at, 60);
+      return count * (unit == 'k'   ? 1e3
+                      : unit == 'M' ? 1e6
+                      : unit == 'G' ? 1e9
+                                    : 1);
+    };
+    size_t arena = plan.find("arena act "),
+           largest = plan.find("largest buffers:\n");
+    ASSERT_NE(arena, std::string::npos) << plan;
+    ASSERT_NE(largest, std::string::npos) << plan;
+    EXPECT_LT(bytesAfter(arena + 10), room) << target;
+    // Its category is before its size.
+    size_t line = plan.find_first_not_of(' ', largest + 17);
+    EXPECT_LT(bytesAfter(plan.find(' ', line)), room)
+        << plan.substr(line, 60);
+  }
 }
 
 // Log-probabilities of single tokens of a text of 303, training step in bf16
@@ -362,8 +391,8 @@ TEST(GpuCases, A31LogProbabilitiesAgree) {
     double expected = door(kDense32, kit::golden("dense"), row, kCpu).loss();
     int i = 0;
     for (const KitBundle *bundle : {&kDense32, &kDense16}) {
-      double gap = std::fabs(
-          door(*bundle, kit::golden("dense"), row).loss() - expected);
+      double gap =
+          std::fabs(door(*bundle, kit::golden("dense"), row).loss() - expected);
       sums[i] += gap;
       worst[i] = std::max(worst[i], gap);
       ++i;
@@ -380,9 +409,9 @@ TEST(GpuCases, A31LogProbabilitiesAgree) {
 // NaN in a document without labels: the loss keeps its bits, and the update,
 // whose norm is not finite, is refused.
 TEST(GpuCases, NanStaysInItsDocument) {
-  for (auto [bundle, model] : {std::pair(&kDense16, "dense"),
-                               std::pair(&kMoe16, "moe"),
-                               std::pair(&kDense32, "dense")}) {
+  for (auto [bundle, model] :
+       {std::pair(&kDense16, "dense"), std::pair(&kMoe16, "moe"),
+        std::pair(&kDense32, "dense")}) {
     SCOPED_TRACE(bundle->arguments);
     TempFolder folder;
     DocumentRow row({70, 80, 100}, 12);
@@ -417,8 +446,8 @@ TEST(GpuCases, NanStaysInItsDocument) {
 
 TEST(GpuCases, RepeatedAndEagerStepsAreTheSameBits) {
   DocumentRow row({17, 64, 100}, 13);
-  for (auto [bundle, model] : {std::pair(&kDense16, "dense"),
-                               std::pair(&kMoe16, "moe")}) {
+  for (auto [bundle, model] :
+       {std::pair(&kDense16, "dense"), std::pair(&kMoe16, "moe")}) {
     DoorResult captured = door(*bundle, kit::golden(model), row);
     expectSameBits(captured, door(*bundle, kit::golden(model), row));
     expectSameBits(captured, door(*bundle, kit::golden(model), row, "--eager"));
