@@ -116,13 +116,17 @@ private:
   /// (E2)
   static void cumulate(KernelBuilder &k, const DeltaChunk &chunk, View g,
                        Val head, View sums) {
-    Val last = k.forLoop(0, chunk.rows, 1, {k.f32(0)},
-                         [&](Val row, ArrayRef<Val> sum) -> SmallVector<Val> {
-                           Val next =
-                               sum[0] + g.load({chunk.first + row, head});
-                           sums.store(next, {row});
-                           return {next};
-                         })[0];
+    // Summed in f64 and rounded once, decays to 0 as -104 (GdnOps.td).
+    Val last = cast(
+        k.forLoop(0, chunk.rows, 1, {k.f64(0)},
+                  [&](Val row, ArrayRef<Val> sum) -> SmallVector<Val> {
+                    Val own = g.load({chunk.first + row, head});
+                    own = select(own < -104.0, -104.0, own); // NaN stays
+                    Val next = sum[0] + cast(own, k.f64());
+                    sums.store(cast(next, k.f32()), {row});
+                    return {next};
+                  })[0],
+        k.f32());
     k.forLoop(chunk.rows, kRows, 1,
               [&](Val row) { sums.store(last, {row}); });
   }

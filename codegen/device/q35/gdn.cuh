@@ -13,6 +13,8 @@
 namespace q35 {
 
 constexpr int kChunk = 64;
+// The log of a decay to 0 in f32: none need be smaller in gamma, whose digits it would take.
+constexpr float kNothing = -104.0f;
 
 // exp(x) for x <= 0.
 template <class T>

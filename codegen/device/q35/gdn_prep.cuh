@@ -118,25 +118,29 @@ Q35_DEVICE void gdn_prep(const T *q, const T *k, const float *g, const float *be
                     qn + token * P::queryOutToken + keyHead * P::queryOutHead, P::queryOutToken,
                     qr + token * P::keyHeads + keyHead, chunk.rows, keys, false);
 
-  // (E2): two rows a lane; rows past the last add 0.
+  // (E2): two rows a lane; rows past the last add 0. In double, rounded once: what counts are differences of sums of
+  // thousands, and partial sums that a scan rounds each in its own way would leave less of them than one running sum
+  // does. That a sum never exceeds those before it survives the rounding.
   for (int member = warp; member < group; member += 4) {
-    float own[2], strength[2];
+    float strength[2];
+    double own[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       int64 row = token + lane * 2 + i;
       bool real = lane * 2 + i < chunk.rows;
-      own[i] = real ? g[row * P::decayToken + head + member] : 0.0f;
+      float decays = real ? g[row * P::decayToken + head + member] : 0.0f;
+      own[i] = decays < kNothing ? kNothing : decays; // NaN stays
       strength[i] = real ? beta[row * P::gateToken + head + member] : 0.0f;
     }
-    float total = own[0] + own[1];
+    double total = own[0] + own[1];
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
-      float before = __shfl_up_sync(0xffffffffu, total, step);
+      double before = __shfl_up_sync(0xffffffffu, total, step);
       if (lane >= step) total += before;
     }
     // Not total - own[1], which loses the sum above where it is small beside own[1].
-    float above = __shfl_up_sync(0xffffffffu, total, 1);
-    float sums[2] = {(lane > 0 ? above : 0.0f) + own[0], total};
+    double above = __shfl_up_sync(0xffffffffu, total, 1);
+    float sums[2] = {float((lane > 0 ? above : 0.0) + own[0]), float(total)};
     store(gamma + (int64(index) * P::valueHeads + head + member) * kChunk + lane * 2, sums);
     store(gammas + member * kChunk + lane * 2, sums);
     store(betas + member * kChunk + lane * 2, strength);

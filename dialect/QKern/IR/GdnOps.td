@@ -30,6 +30,8 @@ def QKern_GdnPrepOp : QKern_MathOp<"gdn_prep"> {
     - **Shapes.** `q`, `k`, `qn`, `kn`: `[T,Hk,dk]`; `g`, `beta`: `[T,Hv]`; `qr`, `kr`: `[T,Hk]`; `gamma`: `[Nc,Hv,64]`;
       `tinv`: `[Nc,Hv,64,64]`.
     - **Rounding.** Computed in f32 (f64 where values are); `qn`, `kn` and `tinv` are rounded once, to the type of `q`.
+      `gamma` is rounded once, and not below the gamma of the row above. Where values are f32, a `g` below -104, whose decay
+      is 0, may count as -104: what lies between two such tokens keeps its digits.
     - **Constraints.** (C1) `q` and `k` have one type. (C2) Hk divides Hv. (C3) `g` and `beta` are `[T,Hv]`, in f32.
       (C4) tokens of `seq` agree. (C5) `eps` is greater than zero.
 

@@ -122,6 +122,28 @@ TEST_F(CudaGdnTest, PrepMatchesTheReference) {
   });
 }
 
+// A11: tokens between decays to nothing are as exact as if those were of -104,
+// of which gamma has an ulp of 4.9e-4 at most; at -5000 it would be 1.6e-2.
+TEST_F(CudaGdnTest, DecaysToNothingLeaveDigitsToOthers) {
+  for (Kind kind : kFloatKinds) {
+    DeltaCase c({{130, 7, 64}, 210, 4}, {1, 2, 32, 32}, Inputs::AllOrNothing,
+                kind);
+    constexpr double kAny = 1e9; // gamma itself is not that of -5000
+    compare("gdn_prep", c.attrs(", eps = 1.0e-6"), c, Inputs::AllOrNothing,
+            {c.q, c.k, c.g, c.beta, c.seq},
+            {zeros(kind, c.keys()), zeros(kind, c.keys()), f32(c.qr.shape()),
+             f32(c.kr.shape()), f32(c.gamma.shape()),
+             zeros(kind, c.tinv.shape())},
+            c.prep(),
+            {{"qn", 1e-6, 3e-3},
+             {"kn", 1e-6, 3e-3},
+             {"qr", 1e-6, 1e-6},
+             {"kr", 1e-6, 1e-6},
+             {"gamma", kAny, kAny},
+             {"tinv", 5e-4, 4e-3}});
+  }
+}
+
 TEST_F(CudaGdnTest, ScanMatchesTheReference) {
   forCases([&](const DeltaCase &c, Inputs inputs, Kind kind) {
     compare("gdn_scan", c.attrs(), c, inputs,

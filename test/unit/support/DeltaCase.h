@@ -17,6 +17,7 @@ enum class Inputs {
   Mild,     // decay of a few percent a token
   Strong,   // log decays down to -50
   NoDecay,  // g = 0, beta = 1
+  AllOrNothing, // log decays of 0 to -0.01 or of -5000
   OneKey,   // all keys of a head equal, beta close to 1
   ZeroKeys, // k = 0: its norm is that of eps
   Poisoned, // mild, but the second document is NaN
@@ -64,6 +65,8 @@ struct DeltaCase {
       g.set(i, decays ? -unit * (inputs == Inputs::Strong ? 50 : 0.1) : 0);
       if (inputs == Inputs::NoDecay)
         strength = 1;
+      if (inputs == Inputs::AllOrNothing)
+        g.set(i, unit < 0.3 ? -5000 : unit / -100);
       if (inputs == Inputs::OneKey)
         strength = 0.999;
       beta.set(i, strength);
