@@ -15,7 +15,7 @@ const KitBundle kDebug("debug",
                        "--target cpu,TARGET --tokens 256 --max-docs 17 "
                        "--set train.rows=2 --set optim.lr=1e-3");
 const KitBundle kDocuments("debug",
-                           "--target cpu,TARGET --tokens 256 --max-docs 18 "
+                           "--target cpu,TARGET --tokens 256 --max-docs 17 "
                            "--set train.rows=1");
 const KitBundle
     kDense32("dense", "--target cpu,TARGET --set compute.dtype=fp32 --tokens "
