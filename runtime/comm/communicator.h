@@ -6,6 +6,7 @@
 #include "absl/strings/string_view.h"
 #include "runtime/comm/types.h"
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -38,6 +39,8 @@
 /// NCCL chooses its own order: same bits on every rank and in every run on the
 /// same machines, but not those of the host.
 namespace qwen35::comm {
+
+struct Breadcrumb;
 
 /// Where in a plan a collective stands, for error messages.
 struct Site {
@@ -171,7 +174,18 @@ public:
   /// This rank cannot go on: every other rank's present and later calls fail
   /// with "rank 2 failed: ...".
   virtual void abort(const absl::Status &why) = 0;
-  /// The error that ended the world, or ok.
+  /// The world cannot go on, for a reason that is nobody's own; every rank gets
+  /// it, this one too. Returns the cause that counts.
+  virtual absl::Status fail(const absl::Status &cause) = 0;
+  /// This rank has waited too long at `where` (progress.h), which somebody else
+  /// watches. Finds the rank that is to blame; returns the cause.
+  virtual absl::Status late(const Breadcrumb &where) = 0;
+  /// What somebody else than this world's own collectives sees this rank do.
+  virtual void note(const Breadcrumb &where) = 0;
+  /// Run when the world has failed, before the process ends; by a thread of
+  /// the world. Worlds of virtual ranks have none and run nothing.
+  virtual void onFailure(std::function<void(const absl::Status &)> action) = 0;
+  /// The error that ended the world, or ok. Returns at once.
   virtual absl::Status lastError() const = 0;
   /// The orderly end; waits for all ranks. Collective over the world.
   virtual absl::Status finish() = 0;

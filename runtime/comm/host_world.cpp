@@ -375,7 +375,18 @@ public:
     link->abort(absl::AbortedError(
         absl::StrCat("rank ", self, " failed: ", std::string(why.message()))));
   }
-  absl::Status lastError() const override { return link->failure(); }
+  absl::Status fail(const absl::Status &cause) override {
+    return link->fail(cause);
+  }
+  absl::Status late(const Breadcrumb &where) override {
+    link->progress().note(where);
+    return link->late();
+  }
+  void note(const Breadcrumb &where) override { link->progress().note(where); }
+  void onFailure(std::function<void(const absl::Status &)> action) override {
+    link->onFailure(std::move(action));
+  }
+  absl::Status lastError() const override { return link->peek(); }
   absl::Status finish() override {
     Call call;
     call.site.label = "finish";

@@ -56,6 +56,7 @@ bool Breadcrumb::parse(absl::string_view bytes, Breadcrumb &crumb) {
 
 int64_t Progress::enter(const Call &entered, const std::string &name) {
   std::lock_guard lock(mutex);
+  noted.reset();
   call = entered;
   size_t length = std::min(entered.site.label.size(), sizeof label);
   if (length > 0)
@@ -82,8 +83,15 @@ void Progress::waitFor(std::vector<int> ranks) {
   waitingFor = std::move(ranks);
 }
 
+void Progress::note(const Breadcrumb &crumb) {
+  std::lock_guard lock(mutex);
+  noted = crumb;
+}
+
 Breadcrumb Progress::read() const {
   std::lock_guard lock(mutex);
+  if (noted)
+    return *noted;
   Breadcrumb crumb;
   crumb.sequence = sequence;
   if (sequence >= 0)
@@ -128,11 +136,25 @@ absl::Status diagnose(const std::vector<RankState> &ranks, int reporter,
       return absl::DeadlineExceededError(absl::StrCat(
           named(path.back()), " waited ",
           absl::StrFormat("%.1f s", limitSeconds), " ", crumb.where()));
-    size_t next = static_cast<size_t>(crumb.waitingFor.front());
-    if (next >= ranks.size())
-      return absl::InternalError(absl::StrCat("rank ", path.back(),
-                                              " waits for rank ", next,
-                                              "; there are ", ranks.size()));
+    // Of several, one that waits for nobody is to blame; else one that is
+    // elsewhere leads on.
+    auto rankOf = [](int rank) { return static_cast<size_t>(rank); };
+    size_t next = rankOf(crumb.waitingFor.front());
+    int best = 3;
+    for (int other : crumb.waitingFor) {
+      if (other < 0 || rankOf(other) >= ranks.size())
+        return absl::InternalError(absl::StrCat("rank ", path.back(),
+                                                " waits for rank ", other,
+                                                "; there are ", ranks.size()));
+      const Breadcrumb &theirs = ranks[rankOf(other)].crumb;
+      int order = !theirs.inside || theirs.waitingFor.empty() ? 0
+                  : theirs.collective() != crumb.collective() ? 1
+                                                              : 2;
+      if (order < best) {
+        best = order;
+        next = rankOf(other);
+      }
+    }
     auto seen = std::find(path.begin(), path.end(), next);
     if (seen != path.end()) {
       std::string text = "ranks wait for each other";

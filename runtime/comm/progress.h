@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,8 @@ public:
   int64_t enter(const Call &call, const std::string &communicator);
   void leave();
   void waitFor(std::vector<int> ranks);
+  /// Until the next enter(), read() gives this.
+  void note(const Breadcrumb &crumb);
   Breadcrumb read() const;
 
 private:
@@ -49,6 +52,7 @@ private:
   bool inside = false;
   Clock::time_point since = Clock::now();
   std::vector<int> waitingFor;
+  std::optional<Breadcrumb> noted;
 };
 
 /// What all ranks are known to do, when one of them waits in vain.

@@ -280,8 +280,16 @@ void TcpLink::watch() {
     if (handle) {
       handled = true;
       failedAt = Clock::now();
+      absl::Status said = withPlace(why, settings.hello.rank, crumbs.read());
       if (settings.onFailure)
-        settings.onFailure(withPlace(why, settings.hello.rank, crumbs.read()));
+        settings.onFailure(said);
+      std::vector<std::function<void(const absl::Status &)>> all;
+      {
+        std::lock_guard lock(mutex);
+        all = actions;
+      }
+      for (const auto &action : all)
+        action(said);
       send(Frame::kReported, "");
     }
     {
@@ -308,14 +316,19 @@ absl::Status TcpLink::settle(const absl::Status &status) const {
 }
 
 absl::Status TcpLink::failure() const {
+  return failed ? settle(peek()) : absl::OkStatus();
+}
+
+absl::Status TcpLink::peek() const {
   if (!failed)
     return absl::OkStatus();
-  absl::Status status;
-  {
-    std::lock_guard lock(mutex);
-    status = cause;
-  }
-  return settle(status);
+  std::lock_guard lock(mutex);
+  return cause;
+}
+
+void TcpLink::onFailure(std::function<void(const absl::Status &)> action) {
+  std::lock_guard lock(mutex);
+  actions.push_back(std::move(action));
 }
 
 absl::Status TcpLink::awaitFailure(double patience,

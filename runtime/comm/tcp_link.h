@@ -51,6 +51,8 @@ public:
   absl::Status fail(const absl::Status &why) override;
   void abort(const absl::Status &why) override;
   absl::Status failure() const override;
+  absl::Status peek() const override;
+  void onFailure(std::function<void(const absl::Status &)> action) override;
   absl::Status finish() override;
   Progress &progress() override { return crumbs; }
   double limitSeconds() const { return settings.limits.callSeconds; }
@@ -82,6 +84,7 @@ private:
   bool welcomed = false, exitSeen = false, doneSeen = false, armed = false;
   bool hasParts = false;
   std::string parts;
+  std::vector<std::function<void(const absl::Status &)>> actions;
   Breadcrumb zero; // what rank 0 was seen doing
   std::thread thread;
 };

@@ -81,8 +81,11 @@ public:
   virtual absl::Status fail(const absl::Status &cause) = 0;
   /// This rank fails by itself and will say so itself.
   virtual void abort(const absl::Status &cause) { (void)fail(cause); }
-  /// The cause, or ok. Called often.
+  /// The cause, or ok. Called often, on the way to an error of the caller.
   virtual absl::Status failure() const = 0;
+  /// The same for who only wants to know.
+  virtual absl::Status peek() const { return failure(); }
+  virtual void onFailure(std::function<void(const absl::Status &)>) {}
   virtual absl::Status finish() = 0;
   virtual Progress &progress() = 0;
 };
