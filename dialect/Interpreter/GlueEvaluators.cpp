@@ -38,6 +38,10 @@ static absl::Status evaluate(SwigluBwdOp op, Frame<Real> &f) {
 
 template <typename Real>
 static absl::Status evaluate(AddOp op, Frame<Real> &f) {
+  // Ranks' sums of a global norm stay f64, also in a float run.
+  if (tensorOf(op.getSum()).getElementType().isF64())
+    return reference::add<double>(f.readF64(op.getA()), f.readF64(op.getB()),
+                                  f.writeF64(op.getSum()));
   return reference::add<Real>(f.read(op.getA()), f.read(op.getB()),
                               f.write(op.getSum()));
 }

@@ -75,7 +75,8 @@ static absl::Status evaluate(MoeExpertsOp op, Frame<Real> &f) {
   return reference::moeExperts<Real>(
       f.read(op.getX()), f.read(op.getWeights()), f.readInts(op.getIdx()),
       f.read(op.getWGateUp()), f.read(op.getWDown()),
-      dimsOf(op.getX(), op.getIdx(), op.getWDown()), f.write(op.getY()));
+      dimsOf(op.getX(), op.getIdx(), op.getWDown()), f.write(op.getY()),
+      op.getShard());
 }
 
 template <typename Real>
@@ -85,7 +86,7 @@ static absl::Status evaluate(MoeExpertsBwdOp op, Frame<Real> &f) {
       f.readInts(op.getIdx()), f.read(op.getWGateUp()), f.read(op.getWDown()),
       dimsOf(op.getX(), op.getIdx(), op.getWDown()), f.write(op.getDx()),
       f.write(op.getDweights()), f.write(op.getDwGateUp()),
-      f.write(op.getDwDown()));
+      f.write(op.getDwDown()), op.getShard());
 }
 
 void addMoeOps(EvaluatorTable &table) {

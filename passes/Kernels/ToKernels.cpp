@@ -425,6 +425,11 @@ private:
   }
 
   LogicalResult lowerToDispatch(Operation *op) {
+    if (op->getAttrOfType<UnitAttr>("shard"))
+      return op->emitError("'")
+             << op->getName()
+             << "' reads a table that is split over ranks (its 'shard'), for "
+                "which there is no kernel yet";
     NamedAttrList config;
     addConfig(config, op);
     for (Value operand : op->getOperands())

@@ -4,6 +4,8 @@
 #include "passes/Fusion/Passes.h"
 #include "passes/Kernels/Passes.h"
 #include "passes/Memory/Passes.h"
+#include "passes/Partition/Passes.h"
+#include "passes/Sharding/Passes.h"
 #include "passes/Verify/Passes.h"
 
 #include "mlir/Pass/PassRegistry.h"
@@ -38,6 +40,21 @@ void buildAutodiffPipeline(OpPassManager &pm,
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
   pm.addPass(createVerifyS1());
+}
+
+void buildPartitionPipeline(OpPassManager &pm,
+                            const PartitionPipelineOptions &options) {
+  ShardSeedOptions seed;
+  seed.mesh = options.mesh;
+  seed.zero = options.zero;
+  pm.addPass(createShardSeed(seed));
+  pm.addPass(createShardPropagate());
+  pm.addPass(createVerifyS2());
+  pm.addPass(createPartition());
+  pm.addNestedPass<func::FuncOp>(createCommSimplify());
+  pm.addPass(createCanonicalizerPass());
+  pm.addPass(createCSEPass());
+  pm.addPass(createVerifyS3());
 }
 
 void buildSchedulePipeline(OpPassManager &pm,
@@ -95,6 +112,8 @@ void registerAllPasses() {
   registerFusionPasses();
   registerKernelPasses();
   registerMemoryPasses();
+  registerPartitionPasses();
+  registerShardingPasses();
   registerVerifyPasses();
   PassPipelineRegistration<ModelPipelineOptions>(
       "qwen35-pipeline-model", "Bring S0 into canonical form",
@@ -102,6 +121,9 @@ void registerAllPasses() {
   PassPipelineRegistration<AutodiffPipelineOptions>(
       "qwen35-pipeline-autodiff", "S0 to S1: gradients and optimizer",
       buildAutodiffPipeline);
+  PassPipelineRegistration<PartitionPipelineOptions>(
+      "qwen35-pipeline-partition", "S1 to S3: the program of one rank",
+      buildPartitionPipeline);
   PassPipelineRegistration<SchedulePipelineOptions>(
       "qwen35-pipeline-schedule", "S1 to S4: rematerialization",
       buildSchedulePipeline);

@@ -29,6 +29,16 @@ struct AutodiffPipelineOptions
                           llvm::cl::init(1.0)};
 };
 
+struct PartitionPipelineOptions
+    : mlir::PassPipelineOptions<PartitionPipelineOptions> {
+  Option<std::string> mesh{
+      *this, "mesh", llvm::cl::desc("pp=1,dpr=1,dps=2,cp=1,tp=2,ep=4"),
+      llvm::cl::init("")};
+  Option<int64_t> zero{*this, "zero",
+                       llvm::cl::desc("1: moments are split over data ranks"),
+                       llvm::cl::init(0)};
+};
+
 struct SchedulePipelineOptions
     : mlir::PassPipelineOptions<SchedulePipelineOptions> {
   Option<std::string> remat{*this, "remat",
@@ -63,6 +73,9 @@ void buildModelPipeline(mlir::OpPassManager &pm,
 /// S0 to S1.
 void buildAutodiffPipeline(mlir::OpPassManager &pm,
                            const AutodiffPipelineOptions &options);
+/// S1 to S3, for the ranks of a mesh; the batch of S1 is that of all of them.
+void buildPartitionPipeline(mlir::OpPassManager &pm,
+                            const PartitionPipelineOptions &options);
 /// S1 to S4.
 void buildSchedulePipeline(mlir::OpPassManager &pm,
                            const SchedulePipelineOptions &options);

@@ -1,6 +1,7 @@
 #ifndef QWEN35_PASSES_VERIFY_PASSES_H
 #define QWEN35_PASSES_VERIFY_PASSES_H
 
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
 

@@ -21,6 +21,14 @@ def VerifyS1 : StageVerifier<"s1", [{
     a name, every result either overwrites an argument of its type or has a name. `@refresh` where there are working copies
     of weights.
   }]>;
+def VerifyS2 : StageVerifier<"s2", [{
+    What S1 promises, and: the module has a `qdist.mesh`; every argument and result of a function has a `qdist.sharding`, every
+    op one for each operand and result; `qdist.shard_constraint` is the only op of another dialect.
+  }]>;
+def VerifyS3 : StageVerifier<"s3", [{
+    Shapes of one rank: what S1 promises, with collectives of `qdist` beside the ops of `qwen35`. Arguments and results keep
+    their `qdist.sharding`; only gradient sums are partial at the end of a function.
+  }]>;
 def VerifyS4 : StageVerifier<"s4", [{
     What S1 promises, except that ops may sit in `qkern.group` regions, which hold `qwen35` ops only, and that
     ranks may exchange values by ops of `qdist` outside of them.

@@ -10,6 +10,8 @@ namespace qwen35 {
 
 #define GEN_PASS_DEF_VERIFYS0
 #define GEN_PASS_DEF_VERIFYS1
+#define GEN_PASS_DEF_VERIFYS2
+#define GEN_PASS_DEF_VERIFYS3
 #define GEN_PASS_DEF_VERIFYS4
 #define GEN_PASS_DEF_VERIFYS5
 #define GEN_PASS_DEF_VERIFYS6
@@ -80,6 +82,7 @@ struct VerifyS0 : impl::VerifyS0Base<VerifyS0> {
 struct StepVerifier {
   StringRef stage;
   bool groups; // qkern.group may hold ops, and ranks may exchange
+  bool ranks = false; // of S2 and S3: ops of qdist
 
   LogicalResult check(ModuleOp module) {
     for (StringRef name : {"eval", "first", "accumulate", "finish", "only"}) {
@@ -137,10 +140,14 @@ struct StepVerifier {
       if (group && groups && !isa<qkern::GroupOp>(op.getParentOp())) {
         if (failed(checkOps(group.getBody().front())))
           return failure();
-      } else if (groups && op.getName().getDialectNamespace() == "qdist" &&
+      } else if ((groups || ranks) &&
+                 op.getName().getDialectNamespace() == "qdist" &&
                  !isa<qkern::GroupOp>(op.getParentOp())) {
-        if (isa<qdist::ShardConstraintOp>(op))
+        bool seed = isa<qdist::ShardConstraintOp>(op);
+        if (seed && stage != "S2")
           return unexpected(&op, stage, "--qwen35-partition");
+        if (!seed && stage == "S2")
+          return unexpected(&op, stage, "");
       } else if (op.getName().getDialectNamespace() != "qwen35" ||
                  isa<ParamOp>(op)) {
         return unexpected(&op, stage,
@@ -154,6 +161,75 @@ struct StepVerifier {
 struct VerifyS1 : impl::VerifyS1Base<VerifyS1> {
   void runOnOperation() override {
     if (failed(StepVerifier{"S1", /*groups=*/false}.check(getOperation())))
+      signalPassFailure();
+  }
+};
+
+/// What S2 and S3 promise beyond S1.
+struct RanksVerifier {
+  StringRef stage;
+  bool annotated;
+
+  LogicalResult check(ModuleOp module) {
+    if (!qdist::meshOf(module))
+      return module.emitError("has no '")
+             << qdist::kMeshAttr << "' in stage " << stage;
+    if (failed(StepVerifier{stage, /*groups=*/false, /*ranks=*/true}.check(
+            module)))
+      return failure();
+    for (auto function : module.getOps<func::FuncOp>())
+      if (failed(check(function)))
+        return failure();
+    return success();
+  }
+
+  LogicalResult check(func::FuncOp function) {
+    for (unsigned i = 0; i < function.getNumArguments(); ++i)
+      if (!function.getArgAttrOfType<qdist::ShardingAttr>(
+              i, qdist::kShardingAttr))
+        return function.emitError("argument ")
+               << i << " has no '" << qdist::kShardingAttr << "'";
+    for (unsigned i = 0; i < function.getNumResults(); ++i) {
+      auto sharding = function.getResultAttrOfType<qdist::ShardingAttr>(
+          i, qdist::kShardingAttr);
+      if (!sharding)
+        return function.emitError("result ")
+               << i << " has no '" << qdist::kShardingAttr << "'";
+      auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
+      bool sum = alias && nameOf(function, alias.getInt(), kRoleAttr) == "grad";
+      if (!sharding.getPartial().empty() && !sum)
+        return function.emitError("result ")
+               << i << " is returned as " << sharding
+               << ", expected no partial value but gradient sums";
+    }
+    for (Operation &op : function.getBody().front().without_terminator())
+      for (auto [name, count] :
+           {std::pair<StringRef, size_t>{qdist::kOperandsAttr,
+                                         op.getNumOperands()},
+            {qdist::kResultsAttr, op.getNumResults()}}) {
+        auto list = op.getAttrOfType<ArrayAttr>(name);
+        if (!annotated && list)
+          return op.emitError("'")
+                 << op.getName() << "' has '" << name << "' in stage " << stage;
+        if (annotated && (!list || list.size() != count))
+          return op.emitError("'")
+                 << op.getName() << "' has no '" << name << "' for its "
+                 << count << " values in stage " << stage;
+      }
+    return success();
+  }
+};
+
+struct VerifyS2 : impl::VerifyS2Base<VerifyS2> {
+  void runOnOperation() override {
+    if (failed(RanksVerifier{"S2", /*annotated=*/true}.check(getOperation())))
+      signalPassFailure();
+  }
+};
+
+struct VerifyS3 : impl::VerifyS3Base<VerifyS3> {
+  void runOnOperation() override {
+    if (failed(RanksVerifier{"S3", /*annotated=*/false}.check(getOperation())))
       signalPassFailure();
   }
 };

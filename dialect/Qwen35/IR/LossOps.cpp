@@ -55,6 +55,69 @@ LogicalResult LmLossGradOp::inferReturnTypes(MLIRContext *, Where loc,
   return success();
 }
 
+template <typename Op>
+static LogicalResult checkHead(Check<Op> check, Value h, Value weight,
+                               Value labels) {
+  auto rows = tensorOf(h), w = tensorOf(weight);
+  if (w.getDimSize(1) != rows.getDimSize(1)) // C1
+    return check.fail("weight is ", w, " but the rows of h have ",
+                      rows.getDimSize(1), " columns");
+  if (failed(check.sameElement(weight, "weight", h, "h")))
+    return failure();
+  return check.shape(labels, "labels", {rows.getDimSize(0)}); // C2
+}
+
+LogicalResult LmStatsOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                          Types &out) {
+  if (failed(checkHead(Check<LmStatsOp>{loc}, a.getH(), a.getWeight(),
+                       a.getLabels())))
+    return failure();
+  auto h = tensorOf(a.getH());
+  out.append(3, tensorOf({h.getDimSize(0)}, statsType(h.getElementType())));
+  return success();
+}
+
+LogicalResult RescaleSumOp::inferReturnTypes(MLIRContext *, Where loc,
+                                             Adaptor a, Types &out) {
+  Check<RescaleSumOp> check{loc};
+  if (failed(check.sameType(a.getFrom(), "from", a.getSum(), "sum")) ||
+      failed(check.sameType(a.getTo(), "to", a.getSum(), "sum"))) // C1
+    return failure();
+  out.push_back(a.getSum().getType());
+  return success();
+}
+
+LogicalResult LmStatsLossOp::inferReturnTypes(MLIRContext *, Where loc,
+                                              Adaptor a, Types &out) {
+  Check<LmStatsLossOp> check{loc};
+  auto sum = tensorOf(a.getSum());
+  if (failed(check.sameType(a.getHighest(), "highest", a.getSum(), "sum")) ||
+      failed(check.sameType(a.getTarget(), "target", a.getSum(), "sum")) ||
+      failed(check.sameElement(a.getInvCount(), "inv_count", a.getSum(),
+                               "sum")) || // C2
+      failed(check.shape(a.getLabels(), "labels", {sum.getDimSize(0)}))) // C1
+    return failure();
+  out.push_back(a.getInvCount().getType());
+  return success();
+}
+
+LogicalResult LmStatsGradOp::inferReturnTypes(MLIRContext *, Where loc,
+                                              Adaptor a, Types &out) {
+  Check<LmStatsGradOp> check{loc};
+  if (failed(checkHead(check, a.getH(), a.getWeight(), a.getLabels())))
+    return failure();
+  int64_t tokens = tensorOf(a.getH()).getDimSize(0);
+  if (failed(check.stats(a.getHighest(), "highest", a.getH(), "h")) ||
+      failed(check.shape(a.getHighest(), "highest", {tokens})) ||
+      failed(check.sameType(a.getSum(), "sum", a.getHighest(), "highest")) ||
+      failed(check.stats(a.getInvCount(), "inv_count", a.getH(), "h"))) // C3
+    return failure();
+  auto weight = tensorOf(a.getWeight());
+  out.append({a.getH().getType(),
+              weight.clone(statsType(weight.getElementType()))});
+  return success();
+}
+
 LogicalResult EmbedOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
                                         Types &out) {
   auto ids = tensorOf(a.getIds()), table = tensorOf(a.getTable());

@@ -103,6 +103,9 @@ def Qwen35_MoeExpertsOp : Qwen35_DiffOp<"moe_experts"> {
         (E1)  h[t,j] = weights[t,j] * silu(gate_e x_t) * (up_e x_t)
         (E2)  y[t]   = sum_j w_down[e] h[t,j]         in slot order
 
+    With `shard` the experts are those of one rank and idx -1 is an expert of another: its slot adds nothing, and y is the
+    rank's part of a sum over the ranks.
+
     - **Shapes.** `x`, `y`: `[T,D]`; `weights`, `idx`: `[T,K]`; `w_gate_up`: `[E,2I,D]`; `w_down`: `[E,D,I]`.
     - **Constraints.** (C1) `weights` and `idx` are `[T,K]`. (C2) `w_gate_up` is `[E,2I,D]`, `w_down` `[E,D,I]`, both in the
       element type of `x`. (C3) `weights` are f32.
@@ -113,7 +116,8 @@ def Qwen35_MoeExpertsOp : Qwen35_DiffOp<"moe_experts"> {
         : tensor<64x32xf32>, tensor<64x2xf32>, tensor<64x2xi32>, tensor<8x96x32xf32>, tensor<8x32x48xf32>
     ```
   }];
-  let arguments = (ins Qwen35_Matrix:$x, Qwen35_Matrix:$weights, Qwen35_Ids:$idx, Qwen35_Heads:$w_gate_up, Qwen35_Heads:$w_down);
+  let arguments = (ins Qwen35_Matrix:$x, Qwen35_Matrix:$weights, Qwen35_Ids:$idx, Qwen35_Heads:$w_gate_up, Qwen35_Heads:$w_down,
+                       UnitAttr:$shard);
   let results = (outs Qwen35_Matrix:$y);
 }
 
@@ -121,7 +125,7 @@ def Qwen35_MoeExpertsBwdOp : Qwen35_Op<"moe_experts_bwd"> {
   let summary = "Gradient of moe_experts";
   let description = [{
     dweights[t,j] = silu(gate) * up . (w_down[e]^T dy_t), from the recomputed activation; experts without tokens get a
-    gradient of exactly 0.
+    gradient of exactly 0. With `shard` slots of idx -1 belong to another rank and get dweights of 0.
 
     - **Rounding.** `dx` is rounded to the type of `x`; the gradients of weights and routing are f32.
 
@@ -132,6 +136,6 @@ def Qwen35_MoeExpertsBwdOp : Qwen35_Op<"moe_experts_bwd"> {
     ```
   }];
   let arguments = (ins Qwen35_Matrix:$dy, Qwen35_Matrix:$x, Qwen35_Matrix:$weights, Qwen35_Ids:$idx,
-                       Qwen35_Heads:$w_gate_up, Qwen35_Heads:$w_down);
+                       Qwen35_Heads:$w_gate_up, Qwen35_Heads:$w_down, UnitAttr:$shard);
   let results = (outs Qwen35_Matrix:$dx, Qwen35_Matrix:$dweights, Qwen35_Heads:$dw_gate_up, Qwen35_Heads:$dw_down);
 }

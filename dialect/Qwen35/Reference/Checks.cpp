@@ -93,6 +93,29 @@ Checks &Checks::ids(absl::string_view name, absl::Span<const int32_t> values,
   return *this;
 }
 
+Checks &Checks::shardIds(absl::string_view name,
+                         absl::Span<const int32_t> values, int64_t limit,
+                         bool shard) {
+  for (size_t i = 0; ok() && i < values.size(); ++i)
+    if ((values[i] < 0 || values[i] >= limit) &&
+        !(shard && values[i] == kElsewhere))
+      return fail(absl::StrCat(name, "[", i, "] is ", values[i],
+                               ", expected 0 to ", limit - 1,
+                               shard ? " or -1" : ""));
+  return *this;
+}
+
+Checks &Checks::shardLabels(absl::string_view name,
+                            absl::Span<const int32_t> values, int64_t limit) {
+  for (size_t i = 0; ok() && i < values.size(); ++i)
+    if ((values[i] < kElsewhere || values[i] >= limit) &&
+        values[i] != kIgnoredLabel)
+      return fail(absl::StrCat(name, "[", i, "] is ", values[i],
+                               ", expected -1 to ", limit - 1, " or ",
+                               kIgnoredLabel));
+  return *this;
+}
+
 Checks &Checks::labels(absl::string_view name, absl::Span<const int32_t> values,
                        int64_t limit) {
   for (size_t i = 0; ok() && i < values.size(); ++i)

@@ -16,6 +16,9 @@ namespace qwen35::reference {
 /// The label of a token that has no target (torch's ignore_index).
 inline constexpr int32_t kIgnoredLabel = -100;
 
+/// The id of a row that another rank holds.
+inline constexpr int32_t kElsewhere = -1;
+
 /// Checks the arguments of one op and keeps the first error, so that an op
 /// lists its shapes in one place:
 ///
@@ -67,6 +70,14 @@ public:
   /// 0 <= every id < limit.
   Checks &ids(absl::string_view name, absl::Span<const int32_t> values,
               int64_t limit);
+
+  /// As ids, or kElsewhere where `shard`.
+  Checks &shardIds(absl::string_view name, absl::Span<const int32_t> values,
+                   int64_t limit, bool shard);
+
+  /// As ids, or kIgnoredLabel, or kElsewhere.
+  Checks &shardLabels(absl::string_view name, absl::Span<const int32_t> values,
+                      int64_t limit);
 
   /// As ids, or kIgnoredLabel.
   Checks &labels(absl::string_view name, absl::Span<const int32_t> values,

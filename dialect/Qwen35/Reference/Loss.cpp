@@ -106,6 +106,130 @@ absl::Status lmLossGrad(absl::Span<const Real> h, absl::Span<const Real> weight,
   return absl::OkStatus();
 }
 
+template <typename Real>
+absl::Status lmStats(absl::Span<const Real> h, absl::Span<const Real> weight,
+                     absl::Span<const int32_t> labels, int64_t tokens,
+                     int64_t vocab, int64_t columns, absl::Span<Real> highest,
+                     absl::Span<Real> sum, absl::Span<Real> target) {
+  Checks checks("lm_stats");
+  checks.positive("vocab", vocab)
+      .shape("h", h.size(), {tokens, columns})
+      .shape("weight", weight.size(), {vocab, columns})
+      .shape("labels", labels.size(), {tokens})
+      .shape("highest", highest.size(), {tokens})
+      .shape("sum", sum.size(), {tokens})
+      .shape("target", target.size(), {tokens})
+      .shardLabels("labels", labels, vocab);
+  if (!checks.ok())
+    return checks.status();
+  std::vector<Real> logits(kRows * vocab);
+  auto head = matrix(weight.data(), vocab, columns);
+  for (int64_t first = 0; first < tokens; first += kRows) {
+    int64_t rows = std::min(kRows, tokens - first);
+    multiply<Real>(matrix(logits.data(), rows, vocab),
+                   matrix(h.data() + first * columns, rows, columns),
+                   head.transposed());
+    for (int64_t i = 0; i < rows; ++i) {
+      const Real *row = &logits[i * vocab];
+      int64_t t = first + i;
+      highest[t] = *std::max_element(row, row + vocab);
+      sum[t] = 0;
+      for (int64_t j = 0; j < vocab; ++j)
+        sum[t] += std::exp(row[j] - highest[t]);
+      target[t] = labels[t] >= 0 ? row[labels[t]] : Real(0);
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status rescaleSum(absl::Span<const Real> sum, absl::Span<const Real> from,
+                        absl::Span<const Real> to, absl::Span<Real> result) {
+  Checks checks("rescale_sum");
+  int64_t tokens = sum.size();
+  checks.shape("from", from.size(), {tokens})
+      .shape("to", to.size(), {tokens})
+      .shape("result", result.size(), {tokens});
+  if (!checks.ok())
+    return checks.status();
+  for (int64_t t = 0; t < tokens; ++t)
+    result[t] = sum[t] * std::exp(from[t] - to[t]);
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status lmStatsLoss(absl::Span<const int32_t> labels,
+                         absl::Span<const Real> invCount,
+                         absl::Span<const Real> highest,
+                         absl::Span<const Real> sum,
+                         absl::Span<const Real> target, int64_t tokens,
+                         absl::Span<Real> loss) {
+  Checks checks("lm_stats_loss");
+  checks.shape("labels", labels.size(), {tokens})
+      .shape("inv_count", invCount.size(), {1})
+      .shape("highest", highest.size(), {tokens})
+      .shape("sum", sum.size(), {tokens})
+      .shape("target", target.size(), {tokens})
+      .shape("loss", loss.size(), {1});
+  if (!checks.ok())
+    return checks.status();
+  double total = 0;
+  for (int64_t t = 0; t < tokens; ++t)
+    if (labels[t] != kIgnoredLabel)
+      total += std::log(sum[t]) - (target[t] - highest[t]);
+  loss[0] = static_cast<Real>(total * invCount[0]);
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status
+lmStatsGrad(absl::Span<const Real> h, absl::Span<const Real> weight,
+            absl::Span<const int32_t> labels, absl::Span<const Real> invCount,
+            absl::Span<const Real> highest, absl::Span<const Real> sum,
+            int64_t tokens, int64_t vocab, int64_t columns, absl::Span<Real> dh,
+            absl::Span<Real> dweight) {
+  Checks checks("lm_stats_grad");
+  checks.positive("vocab", vocab)
+      .shape("h", h.size(), {tokens, columns})
+      .shape("weight", weight.size(), {vocab, columns})
+      .shape("labels", labels.size(), {tokens})
+      .shape("inv_count", invCount.size(), {1})
+      .shape("highest", highest.size(), {tokens})
+      .shape("sum", sum.size(), {tokens})
+      .shape("dh", dh.size(), {tokens, columns})
+      .shape("dweight", dweight.size(), {vocab, columns})
+      .shardLabels("labels", labels, vocab);
+  if (!checks.ok())
+    return checks.status();
+  std::fill(dweight.begin(), dweight.end(), Real(0));
+  std::vector<Real> logits(kRows * vocab);
+  auto head = matrix(weight.data(), vocab, columns);
+  for (int64_t first = 0; first < tokens; first += kRows) {
+    int64_t rows = std::min(kRows, tokens - first);
+    auto block = matrix(logits.data(), rows, vocab);
+    auto hidden = matrix(h.data() + first * columns, rows, columns);
+    multiply<Real>(block, hidden, head.transposed());
+    for (int64_t i = 0; i < rows; ++i) {
+      int64_t t = first + i;
+      if (labels[t] == kIgnoredLabel) {
+        std::fill_n(block.row(i), vocab, Real(0));
+        continue;
+      }
+      for (int64_t j = 0; j < vocab; ++j)
+        block.at(i, j) = std::exp(block.at(i, j) - highest[t]) / sum[t];
+      if (labels[t] >= 0)
+        block.at(i, labels[t]) -= 1;
+      for (int64_t j = 0; j < vocab; ++j)
+        block.at(i, j) *= invCount[0];
+    }
+    multiply<Real>(matrix(dh.data() + first * columns, rows, columns), block,
+                   head);
+    multiply<Real>(matrix(dweight.data(), vocab, columns), block.transposed(),
+                   hidden, /*accumulate=*/true);
+  }
+  return absl::OkStatus();
+}
+
 #define QWEN35_INSTANTIATE(Real)                                               \
   template absl::Status lmLoss<Real>(                                          \
       absl::Span<const Real>, absl::Span<const Real>,                          \
@@ -114,7 +238,23 @@ absl::Status lmLossGrad(absl::Span<const Real> h, absl::Span<const Real> weight,
   template absl::Status lmLossGrad<Real>(                                      \
       absl::Span<const Real>, absl::Span<const Real>,                          \
       absl::Span<const int32_t>, absl::Span<const Real>, int64_t, int64_t,     \
-      int64_t, absl::Span<Real>, absl::Span<Real>, absl::Span<Real>);
+      int64_t, absl::Span<Real>, absl::Span<Real>, absl::Span<Real>);          \
+  template absl::Status lmStats<Real>(                                         \
+      absl::Span<const Real>, absl::Span<const Real>,                          \
+      absl::Span<const int32_t>, int64_t, int64_t, int64_t, absl::Span<Real>,  \
+      absl::Span<Real>, absl::Span<Real>);                                     \
+  template absl::Status rescaleSum<Real>(                                      \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<Real>);                                                       \
+  template absl::Status lmStatsLoss<Real>(                                     \
+      absl::Span<const int32_t>, absl::Span<const Real>,                       \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      int64_t, absl::Span<Real>);                                              \
+  template absl::Status lmStatsGrad<Real>(                                     \
+      absl::Span<const Real>, absl::Span<const Real>,                          \
+      absl::Span<const int32_t>, absl::Span<const Real>,                       \
+      absl::Span<const Real>, absl::Span<const Real>, int64_t, int64_t,        \
+      int64_t, absl::Span<Real>, absl::Span<Real>);
 QWEN35_INSTANTIATE(float)
 QWEN35_INSTANTIATE(double)
 #undef QWEN35_INSTANTIATE

@@ -288,15 +288,16 @@ static void checkExperts(Checks &checks, absl::Span<const Real> x,
                          absl::Span<const Real> weights,
                          absl::Span<const int32_t> idx,
                          absl::Span<const Real> wGateUp,
-                         absl::Span<const Real> wDown, const MoeDims &dims) {
+                         absl::Span<const Real> wDown, const MoeDims &dims,
+                         bool shard) {
   auto [tokens, hidden, experts, topK, width] = dims;
-  checks.range("top_k", topK, 1, experts)
+  checks.range("top_k", topK, 1, shard ? topK : experts)
       .shape("x", x.size(), {tokens, hidden})
       .shape("weights", weights.size(), {tokens, topK})
       .shape("idx", idx.size(), {tokens, topK})
       .shape("w_gate_up", wGateUp.size(), {experts, 2, width, hidden})
       .shape("w_down", wDown.size(), {experts, hidden, width})
-      .ids("idx", idx, experts);
+      .shardIds("idx", idx, experts, shard);
 }
 
 template <typename Real>
@@ -304,10 +305,10 @@ absl::Status
 moeExperts(absl::Span<const Real> x, absl::Span<const Real> weights,
            absl::Span<const int32_t> idx, absl::Span<const Real> wGateUp,
            absl::Span<const Real> wDown, const MoeDims &dims,
-           absl::Span<Real> y) {
+           absl::Span<Real> y, bool shard) {
   auto [tokens, hidden, experts, topK, width] = dims;
   Checks checks("moe_experts");
-  checkExperts(checks, x, weights, idx, wGateUp, wDown, dims);
+  checkExperts(checks, x, weights, idx, wGateUp, wDown, dims, shard);
   checks.shape("y", y.size(), {tokens, hidden});
   if (!checks.ok())
     return checks.status();
@@ -338,10 +339,11 @@ absl::Status moeExpertsBwd(absl::Span<const Real> dy, absl::Span<const Real> x,
                            absl::Span<const Real> wGateUp,
                            absl::Span<const Real> wDown, const MoeDims &dims,
                            absl::Span<Real> dx, absl::Span<Real> dweights,
-                           absl::Span<Real> dwGateUp, absl::Span<Real> dwDown) {
+                           absl::Span<Real> dwGateUp, absl::Span<Real> dwDown,
+                           bool shard) {
   auto [tokens, hidden, experts, topK, width] = dims;
   Checks checks("moe_experts_bwd");
-  checkExperts(checks, x, weights, idx, wGateUp, wDown, dims);
+  checkExperts(checks, x, weights, idx, wGateUp, wDown, dims, shard);
   checks.shape("dy", dy.size(), {tokens, hidden})
       .shape("dx", dx.size(), {tokens, hidden})
       .shape("dweights", dweights.size(), {tokens, topK})
@@ -349,6 +351,7 @@ absl::Status moeExpertsBwd(absl::Span<const Real> dy, absl::Span<const Real> x,
       .shape("dw_down", dwDown.size(), {experts, hidden, width});
   if (!checks.ok())
     return checks.status();
+  std::fill(dweights.begin(), dweights.end(), Real(0));
   std::fill(dwGateUp.begin(), dwGateUp.end(), Real(0));
   std::fill(dwDown.begin(), dwDown.end(), Real(0));
   ExpertRows<Real> rows;
@@ -417,12 +420,12 @@ absl::Status moeExpertsBwd(absl::Span<const Real> dy, absl::Span<const Real> x,
   template absl::Status moeExperts<Real>(                                      \
       absl::Span<const Real>, absl::Span<const Real>,                          \
       absl::Span<const int32_t>, absl::Span<const Real>,                       \
-      absl::Span<const Real>, const MoeDims &, absl::Span<Real>);              \
+      absl::Span<const Real>, const MoeDims &, absl::Span<Real>, bool);        \
   template absl::Status moeExpertsBwd<Real>(                                   \
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       absl::Span<const int32_t>, absl::Span<const Real>,                       \
       absl::Span<const Real>, const MoeDims &, absl::Span<Real>,               \
-      absl::Span<Real>, absl::Span<Real>, absl::Span<Real>);
+      absl::Span<Real>, absl::Span<Real>, absl::Span<Real>, bool);
 QWEN35_INSTANTIATE(float)
 QWEN35_INSTANTIATE(double)
 #undef QWEN35_INSTANTIATE

@@ -115,14 +115,15 @@ struct MoeDims {
 ///         [E, D, I].
 /// Units   idx counts experts from 0.
 /// Errors  InvalidArgument if a span's length is not its shape's, or an element
-///         of idx is not an expert.
+///         of idx is not an expert; with `shard` -1 is one of another rank,
+///         whose slot adds nothing.
 /// Source  MODEL.md 5.3.
 template <typename Real>
 absl::Status
 moeExperts(absl::Span<const Real> x, absl::Span<const Real> weights,
            absl::Span<const int32_t> idx, absl::Span<const Real> wGateUp,
            absl::Span<const Real> wDown, const MoeDims &dims,
-           absl::Span<Real> y);
+           absl::Span<Real> y, bool shard = false);
 
 /// Gradient of moeExperts: the meaning of `qwen35.moe_experts_bwd`. Experts
 /// without a token get a weight gradient of exactly 0.
@@ -139,7 +140,8 @@ absl::Status moeExpertsBwd(absl::Span<const Real> dy, absl::Span<const Real> x,
                            absl::Span<const Real> wGateUp,
                            absl::Span<const Real> wDown, const MoeDims &dims,
                            absl::Span<Real> dx, absl::Span<Real> dweights,
-                           absl::Span<Real> dwGateUp, absl::Span<Real> dwDown);
+                           absl::Span<Real> dwGateUp, absl::Span<Real> dwDown,
+                           bool shard = false);
 
 } // namespace qwen35::reference
 

@@ -32,3 +32,28 @@ func.func @embed_bwd(%dy: tensor<64x32xf32>, %ids: tensor<64xi32>) -> tensor<256
   %dtable = qwen35.embed_bwd %dy, %ids <{vocab = 256}> : tensor<64x32xf32>, tensor<64xi32>
   return %dtable : tensor<256x32xf32>
 }
+
+// CHECK-LABEL: func @split_head(
+// CHECK:         qwen35.lm_stats %{{.*}} : tensor<64x32xbf16>, tensor<128x32xbf16>, tensor<64xi32>
+// CHECK:         qwen35.rescale_sum %{{.*}} : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+// CHECK:         qwen35.lm_stats_loss %{{.*}} : tensor<64xi32>, tensor<f32>, tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+// CHECK:         qwen35.lm_stats_grad
+func.func @split_head(%h: tensor<64x32xbf16>, %w: tensor<128x32xbf16>, %labels: tensor<64xi32>, %n: tensor<f32>)
+    -> (tensor<f32>, tensor<64x32xbf16>, tensor<128x32xf32>) {
+  %highest, %sum, %target = qwen35.lm_stats %h, %w, %labels : tensor<64x32xbf16>, tensor<128x32xbf16>, tensor<64xi32>
+  %s = qwen35.rescale_sum %sum, %highest, %highest : tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+  %loss = qwen35.lm_stats_loss %labels, %n, %highest, %s, %target
+      : tensor<64xi32>, tensor<f32>, tensor<64xf32>, tensor<64xf32>, tensor<64xf32>
+  %dh, %dw = qwen35.lm_stats_grad %h, %w, %labels, %n, %highest, %s
+      : tensor<64x32xbf16>, tensor<128x32xbf16>, tensor<64xi32>, tensor<f32>, tensor<64xf32>, tensor<64xf32>
+  return %loss, %dh, %dw : tensor<f32>, tensor<64x32xbf16>, tensor<128x32xf32>
+}
+
+// CHECK-LABEL: func @split_tables(
+// CHECK:         qwen35.embed %{{.*}} <{shard}>
+// CHECK:         qwen35.embed_bwd %{{.*}} <{shard, vocab = 128 : i64}>
+func.func @split_tables(%ids: tensor<64xi32>, %t: tensor<128x32xf32>) -> tensor<128x32xf32> {
+  %y = qwen35.embed %ids, %t <{shard}> : tensor<64xi32>, tensor<128x32xf32>
+  %d = qwen35.embed_bwd %y, %ids <{vocab = 128, shard}> : tensor<64x32xf32>, tensor<64xi32>
+  return %d : tensor<128x32xf32>
+}

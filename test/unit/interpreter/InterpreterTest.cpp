@@ -241,13 +241,13 @@ TEST_F(InterpreterTest, RefusesWhatIsNotMath) {
 
 TEST_F(InterpreterTest, RefusesF64ValuesInAFloatRun) {
   parse(R"(func.func @f(%x: tensor<2xf64>) -> tensor<2xf64> {
-    %y = qwen35.add %x, %x : tensor<2xf64>, tensor<2xf64>
+    %y = qwen35.scale %x <{factor = 2.0}> : tensor<2xf64>
     return %y : tensor<2xf64>
   })");
   EXPECT_TRUE(succeeded(run({vector({1, 2})}))) << error;
   EXPECT_TRUE(failed(run({vector({1, 2})}, {.fp64 = false})));
   EXPECT_EQ(error,
-            "interpreting 'qwen35.add': a value of type 'tensor<2xf64>' does "
+            "interpreting 'qwen35.scale': a value of type 'tensor<2xf64>' does "
             "not meet an op that computes in float; interpret in double");
 }
 

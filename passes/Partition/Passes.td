@@ -1,0 +1,35 @@
+#ifndef QWEN35_PASSES_PARTITION_PASSES_TD
+#define QWEN35_PASSES_PARTITION_PASSES_TD
+
+include "mlir/Pass/PassBase.td"
+
+def Partition : Pass<"qwen35-partition", "mlir::ModuleOp"> {
+  let summary = "The program of one rank: local shapes, collectives where a use asks for another split";
+  let description = [{
+    Every value gets the shape of one rank. Where an op asks for an operand split otherwise than its maker left it, the cheapest
+    collective stands between: reduce_scatter before all_reduce, all_to_all before all_gather, all_slice for nothing. A value
+    that several ops ask for alike is moved once. Row numbers of split tables become local (`qdist.local_ids`), the head split
+    by vocabulary becomes statistics and their reductions, squares of the global norm are added up so that copies count once.
+
+    - **Stage.** S2 to S3.
+    - **Leaves alone.** Order and arithmetic of ops; `qdist.sharding` of arguments and results, which says what a rank holds.
+    - **Numerics.** Sums over ranks are added in the order of coordinates, after those of a rank; nothing else changes.
+  }];
+  let dependentDialects = ["::qwen35::qdist::QDistDialect"];
+}
+
+def CommSimplify : Pass<"qwen35-comm-simplify", "mlir::func::FuncOp"> {
+  let summary = "Fewer and cheaper collectives that mean the same";
+  let description = [{
+    `reduce(a) + reduce(b)` becomes `reduce(a + b)`, also across a chain of sums; an all_reduce whose only reader slices becomes
+    a reduce_scatter; a slice of what was just gathered is the value itself. all_reduces whose inputs are all there before the first
+    result is read become one with several inputs, and so do gathers and scatters that stand side by side.
+
+    - **Stage.** S3, after --qwen35-partition; canonicalization removes what is left over.
+    - **Leaves alone.** Collectives whose values have other readers.
+    - **Numerics.** Sums of partial results are added in another order.
+  }];
+  let dependentDialects = ["::qwen35::qdist::QDistDialect"];
+}
+
+#endif

@@ -1,0 +1,248 @@
+#include "dialect/Qwen35/IR/StepAttrs.h"
+#include "passes/Sharding/Passes.h"
+
+#include "llvm/ADT/StringMap.h"
+
+using namespace mlir;
+
+namespace qwen35 {
+
+#define GEN_PASS_DEF_SHARDSEED
+#include "passes/Sharding/Passes.h.inc"
+
+namespace {
+
+using qdist::Sharding;
+
+StringRef argAttr(func::FuncOp function, unsigned argument, StringRef name) {
+  auto value = function.getArgAttrOfType<StringAttr>(argument, name);
+  return value ? value.getValue() : StringRef();
+}
+
+struct ShardSeed : impl::ShardSeedBase<ShardSeed> {
+  using ShardSeedBase::ShardSeedBase;
+
+  void runOnOperation() override {
+    if (failed(run()))
+      signalPassFailure();
+  }
+
+  LogicalResult run() {
+    ModuleOp module = getOperation();
+    auto eval = module.lookupSymbol<func::FuncOp>("eval");
+    if (!eval)
+      return module.emitError("has no function @eval; run "
+                              "--qwen35-pipeline-autodiff first");
+    std::string error;
+    std::optional<MeshShape> shape = parseMeshShape(mesh, error);
+    if (!shape)
+      return module.emitError(error);
+    if (zero != 0 && zero != 1)
+      return module.emitError("zero is ")
+             << zero.getValue() << ", expected 0 or 1";
+    if (shape->pp != 1)
+      return module.emitError("pp=")
+             << shape->pp << ": pipeline stages are not built, expected pp=1";
+    int64_t dataRanks = shape->dpr * shape->dps;
+    if (failed(readLimits(eval, dataRanks)))
+      return failure();
+    if (std::string why = explainMesh(*shape, limits); !why.empty())
+      return module.emitError("the model cannot be split so: ") << why;
+    *shape = withKvCut(*shape, limits);
+    ranks = *Mesh::make(*shape, error);
+    module->setAttr(qdist::kMeshAttr,
+                    qdist::MeshAttr::get(&getContext(), *shape));
+    for (auto function : module.getOps<func::FuncOp>())
+      if (failed(seed(function)))
+        return failure();
+    return success();
+  }
+
+private:
+  /// What the mesh has to divide, and the sections of conv channels, from the
+  /// ops of the forward pass.
+  LogicalResult readLimits(func::FuncOp eval, int64_t dataRanks) {
+    int64_t tokens = 0;
+    for (Operation &op : eval.getBody().front()) {
+      auto dim = [&](Value value, unsigned index) {
+        return cast<RankedTensorType>(value.getType()).getDimSize(index);
+      };
+      auto both = [](int64_t known, int64_t size) {
+        return std::gcd(known, size); // of 0 and n: n
+      };
+      if (auto attention = dyn_cast<AttentionOp>(op)) {
+        limits.queryHeads = dim(attention.getQ(), 1);
+        limits.kvHeads = dim(attention.getK(), 1);
+      } else if (auto delta = dyn_cast<GatedDeltaRuleOp>(op)) {
+        limits.keyHeads = dim(delta.getK(), 1);
+        limits.valueHeads = dim(delta.getV(), 1);
+      } else if (auto swiglu = dyn_cast<SwigluOp>(op)) {
+        limits.ffn = both(limits.ffn, dim(swiglu.getGate(), 1));
+      } else if (auto experts = dyn_cast<MoeExpertsOp>(op)) {
+        limits.experts = dim(experts.getWDown(), 0);
+      } else if (auto embed = dyn_cast<EmbedOp>(op)) {
+        limits.vocab = dim(embed.getTable(), 0);
+        tokens = dim(embed.getIds(), 0);
+      } else if (auto conv = dyn_cast<CausalConvOp>(op)) {
+        readSections(eval, conv);
+      }
+    }
+    for (unsigned i = 0; i < eval.getNumArguments(); ++i)
+      if (auto seq = dyn_cast<SeqType>(eval.getArgumentTypes()[i]))
+        if (seq.getTokens() % dataRanks != 0 ||
+            seq.getMaxDocs() % dataRanks != 0)
+          return eval.emitError("has a batch of ")
+                 << seq.getTokens() << " tokens and " << seq.getMaxDocs()
+                 << " documents for " << dataRanks
+                 << " data ranks (dpr x dps), expected as many rows of equal "
+                    "size";
+    limits.rowTokens = tokens / dataRanks;
+    return success();
+  }
+
+  static StringRef weightName(func::FuncOp function, Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    return argument
+               ? argAttr(function, argument.getArgNumber(), kNameAttr)
+               : StringRef();
+  }
+
+  /// The channels of a convolution that are sliced apart behind it are split
+  /// each on their own, and so are the rows that make them.
+  void readSections(func::FuncOp eval, CausalConvOp conv) {
+    SmallVector<std::pair<int64_t, int64_t>> parts;
+    for (Operation *user : conv.getY().getUsers())
+      if (auto slice = dyn_cast<SliceOp>(user); slice && slice.getAxis() == 1)
+        parts.emplace_back(slice.getStart(), slice.getSize());
+    llvm::sort(parts);
+    SmallVector<int64_t> sizes;
+    int64_t end = 0;
+    for (auto [start, size] : parts) {
+      if (start != end)
+        return;
+      sizes.push_back(size);
+      end += size;
+    }
+    if (end != cast<RankedTensorType>(conv.getY().getType()).getDimSize(1))
+      return;
+    sections[weightName(eval, conv.getWeight())] = sizes;
+    if (auto linear = conv.getX().getDefiningOp<LinearOp>())
+      sections[weightName(eval, linear.getWeight())] = sizes;
+  }
+
+  /// DESIGN.md 4.2, by the last words of the Hugging Face name.
+  Sharding parameter(StringRef name, RankedTensorType type) {
+    Sharding sharding(type.getRank());
+    auto split = [&](size_t dim, StringRef axes) {
+      sharding.dims[dim] = *ranks.axes({axes.data(), axes.size()});
+    };
+    auto is = [&](std::initializer_list<StringRef> suffixes) {
+      return llvm::any_of(suffixes,
+                          [&](StringRef s) { return name.ends_with(s); });
+    };
+    if (is({"experts.gate_up_proj", "experts.down_proj"}))
+      split(0, "ep");
+    else if (is({"k_proj.weight", "v_proj.weight"}))
+      split(0, "kv");
+    else if (is({"embed_tokens.weight", "lm_head.weight", "q_proj.weight",
+                 "in_proj_qkv.weight", "conv1d.weight", "in_proj_z.weight",
+                 "in_proj_a.weight", "in_proj_b.weight", ".A_log", ".dt_bias",
+                 ".gate_proj.weight", ".up_proj.weight"}))
+      split(0, "tp");
+    else if (is({"o_proj.weight", "out_proj.weight", ".down_proj.weight"}))
+      split(1, "tp");
+    auto found = sections.find(name);
+    if (found != sections.end() && sharding.dims[0])
+      sharding.setSections(0, found->second);
+    return sharding;
+  }
+
+  /// Moments: the parameter's split, and for ZeRO-1 one dimension more.
+  Sharding moment(StringRef name, RankedTensorType type) {
+    Sharding sharding = parameter(name, type);
+    MeshAxes axes =
+        *ranks.axes(name.contains("experts.") && !name.contains("shared_expert")
+                        ? "edp"
+                        : "fsdp");
+    if (zero == 0 || !axes)
+      return sharding;
+    for (size_t dim = 0; dim < sharding.dims.size(); ++dim)
+      if (!sharding.dims[dim] && type.getDimSize(dim) % ranks.size(axes) == 0) {
+        sharding.dims[dim] = axes;
+        break;
+      }
+    return sharding;
+  }
+
+  LogicalResult seed(func::FuncOp function) {
+    Sharding rows(1);
+    rows.dims[0] = *ranks.axes("data");
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      Type type = function.getArgumentTypes()[i];
+      StringRef role = argAttr(function, i, kRoleAttr);
+      StringRef name = argAttr(function, i, kNameAttr);
+      auto tensor = dyn_cast<RankedTensorType>(type);
+      Sharding sharding(tensor ? tensor.getRank() : 1);
+      if (role == "grad")
+        continue; // partial over what propagation finds
+      if (role == "weight" || role == "work")
+        sharding = parameter(name, tensor);
+      else if (role == "m" || role == "v")
+        sharding = moment(name, tensor);
+      else if (role == "input")
+        sharding = rows;
+      else if (role != "sum" && role != "scalar")
+        return function.emitError("argument ")
+               << i << " has the role \"" << role
+               << "\", expected one of stage S1";
+      if (auto wrong = sharding.misfit(type, ranks))
+        return function.emitError("argument ")
+               << i << " (" << name << "): its split " << *wrong;
+      function.setArgAttr(i, qdist::kShardingAttr,
+                          sharding.attr(&getContext(), ranks));
+    }
+    constrainRows(function);
+    wantTables(function);
+    return success();
+  }
+
+  /// Between blocks, tokens are split over all that is not a pipeline stage.
+  void constrainRows(func::FuncOp function) {
+    Sharding stream(2);
+    stream.dims[0] = *ranks.axes("data") | *ranks.axes("cp") | *ranks.axes("tp");
+    SetVector<Value> rows;
+    for (auto norm : function.getOps<RmsNormOp>())
+      if (cast<RankedTensorType>(norm.getX().getType()).getRank() == 2)
+        rows.insert(norm.getX());
+    for (Value value : rows) {
+      OpBuilder b(&getContext());
+      b.setInsertionPointAfterValue(value);
+      auto seed = qdist::ShardConstraintOp::create(
+          b, value.getLoc(), value.getType(), value,
+          stream.attr(&getContext(), ranks));
+      value.replaceAllUsesExcept(seed.getY(), seed);
+    }
+  }
+
+  /// The gradient of a table has rows that no operand of its op has: they are
+  /// split like those of the table.
+  void wantTables(func::FuncOp function) {
+    for (auto gradient : function.getOps<EmbedBwdOp>())
+      for (auto embed : function.getOps<EmbedOp>()) {
+        auto table = dyn_cast<BlockArgument>(embed.getTable());
+        if (embed.getIds() != gradient.getIds() || !table)
+          continue;
+        auto wanted =
+            function.getArgAttr(table.getArgNumber(), qdist::kShardingAttr);
+        gradient->setAttr(qdist::kResultsAttr,
+                          ArrayAttr::get(&getContext(), {wanted}));
+      }
+  }
+
+  MeshLimits limits;
+  Mesh ranks;
+  llvm::StringMap<SmallVector<int64_t>> sections;
+};
+
+} // namespace
+} // namespace qwen35

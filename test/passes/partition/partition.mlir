@@ -1,0 +1,73 @@
+// RUN: qwen35-opt %s --qwen35-shard-propagate --qwen35-partition --split-input-file | FileCheck %s
+
+// Sequence-parallel norm, column- then row-parallel products: one gather, one scatter.
+module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {
+  // CHECK-LABEL: func @eval(
+  // CHECK-SAME: %[[X:.*]]: tensor<2x4xf32> {{.*}}, %[[UP:.*]]: tensor<8x4xf32> {{.*}}, %[[DOWN:.*]]: tensor<4x8xf32>
+  func.func @eval(%x: tensor<8x4xf32> {qwen35.role = "input", qwen35.name = "x", qdist.sharding = #qdist.sharding<[{dps, tp}, {}]>},
+                  %up: tensor<16x4xf32> {qwen35.role = "weight", qwen35.name = "up", qdist.sharding = #qdist.sharding<[{tp}, {}]>},
+                  %down: tensor<4x16xf32> {qwen35.role = "weight", qwen35.name = "down", qdist.sharding = #qdist.sharding<[{}, {tp}]>})
+      -> (tensor<8x4xf32> {qwen35.name = "y"}) {
+    // CHECK-NEXT: %[[G:.*]] = qdist.all_gather %[[X]] over ["tp"] <{dim = 0 : i64}> : (tensor<2x4xf32>) -> tensor<4x4xf32>
+    // CHECK-NEXT: %[[H:.*]] = qwen35.linear %[[G]], %[[UP]]
+    %h = qwen35.linear %x, %up : tensor<8x4xf32>, tensor<16x4xf32>
+    // Asked for alike, moved once.
+    // CHECK-NEXT: %[[H2:.*]] = qwen35.linear %[[G]], %[[UP]]
+    %h2 = qwen35.linear %x, %up : tensor<8x4xf32>, tensor<16x4xf32>
+    // CHECK-NEXT: %[[S:.*]] = qwen35.swiglu %[[H]], %[[H2]] : tensor<4x8xf32>, tensor<4x8xf32>
+    %s = qwen35.swiglu %h, %h2 : tensor<8x16xf32>, tensor<8x16xf32>
+    // CHECK-NEXT: %[[D:.*]] = qwen35.linear %[[S]], %[[DOWN]]
+    %d = qwen35.linear %s, %down : tensor<8x16xf32>, tensor<4x16xf32>
+    // CHECK-NEXT: %[[R:.*]] = qdist.reduce_scatter %[[D]] over ["tp"] <{dim = 0 : i64}> : (tensor<4x4xf32>) -> tensor<2x4xf32>
+    // CHECK-NEXT: qwen35.add %[[X]], %[[R]] : tensor<2x4xf32>, tensor<2x4xf32>
+    %y = qwen35.add %x, %d : tensor<8x4xf32>, tensor<8x4xf32>
+    return %y : tensor<8x4xf32>
+  }
+}
+
+// -----
+
+// The head split by vocabulary: statistics, three reductions, the loss of a data rank's tokens added up at the end.
+module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {
+  // CHECK-LABEL: func @eval(
+  func.func @eval(%h: tensor<8x4xf32> {qwen35.role = "input", qwen35.name = "h", qdist.sharding = #qdist.sharding<[{dps}, {}]>},
+                  %w: tensor<16x4xf32> {qwen35.role = "weight", qwen35.name = "lm_head.weight", qdist.sharding = #qdist.sharding<[{tp}, {}]>},
+                  %labels: tensor<8xi32> {qwen35.role = "input", qwen35.name = "labels", qdist.sharding = #qdist.sharding<[{dps}]>},
+                  %inv: tensor<f32> {qwen35.role = "scalar", qwen35.name = "inv_count", qdist.sharding = #qdist.sharding<[]>})
+      -> (tensor<f32> {qwen35.name = "loss"}) {
+    // CHECK: %[[L:.*]] = qdist.local_ids %{{.*}} over ["tp"] <{size = 8 : i64}> : tensor<4xi32>
+    // CHECK: %[[M:.*]], %[[S:.*]], %[[T:.*]] = qwen35.lm_stats %{{.*}}, %{{.*}}, %[[L]]
+    // CHECK: %[[MM:.*]] = qdist.all_reduce %[[M]] over ["tp"] <{kind = "max"}>
+    // CHECK: %[[SS:.*]] = qwen35.rescale_sum %[[S]], %[[M]], %[[MM]]
+    // CHECK: %[[SUM:.*]] = qdist.all_reduce %[[SS]] over ["tp"]
+    // CHECK: %[[TT:.*]] = qdist.all_reduce %[[T]] over ["tp"]
+    // CHECK: %[[LOSS:.*]] = qwen35.lm_stats_loss %[[L]], %{{.*}}, %[[MM]], %[[SUM]], %[[TT]]
+    // CHECK: %[[ALL:.*]] = qdist.all_reduce %[[LOSS]] over ["dps"] : (tensor<f32>) -> tensor<f32>
+    // CHECK: return %[[ALL]]
+    %loss = qwen35.lm_loss %h, %w, %labels, %inv : tensor<8x4xf32>, tensor<16x4xf32>, tensor<8xi32>, tensor<f32>
+    return %loss : tensor<f32>
+  }
+}
+
+// -----
+
+// Squares of shards are added up over ranks before those of copies, which count once.
+module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
+  // CHECK-LABEL: func @eval(
+  func.func @eval(%a: tensor<8xf32> {qwen35.role = "weight", qwen35.name = "a", qdist.sharding = #qdist.sharding<[{tp}]>},
+                  %b: tensor<8xf32> {qwen35.role = "weight", qwen35.name = "b", qdist.sharding = #qdist.sharding<[{}]>},
+                  %c: tensor<8xf32> {qwen35.role = "weight", qwen35.name = "c", qdist.sharding = #qdist.sharding<[{tp}]>})
+      -> (tensor<f64> {qwen35.name = "n"}) {
+    // CHECK: %[[Z:.*]] = qwen35.zeros : tensor<f64>
+    %z = qwen35.zeros : tensor<f64>
+    // CHECK: %[[A:.*]] = qwen35.norm_sq %{{.*}}, %[[Z]] : tensor<4xf32>
+    // CHECK: %[[C:.*]] = qwen35.norm_sq %{{.*}}, %[[A]] : tensor<4xf32>
+    // CHECK: %[[R:.*]] = qdist.all_reduce %[[C]] over ["tp"] : (tensor<f64>) -> tensor<f64>
+    // CHECK: %[[B:.*]] = qwen35.norm_sq %{{.*}}, %[[R]] : tensor<8xf32>
+    // CHECK: return %[[B]]
+    %0 = qwen35.norm_sq %a, %z : tensor<8xf32>, tensor<f64>
+    %1 = qwen35.norm_sq %b, %0 : tensor<8xf32>, tensor<f64>
+    %2 = qwen35.norm_sq %c, %1 : tensor<8xf32>, tensor<f64>
+    return %2 : tensor<f64>
+  }
+}
