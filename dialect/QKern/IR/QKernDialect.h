@@ -3,6 +3,7 @@
 
 #include "dialect/Qwen35/IR/Qwen35Dialect.h"
 
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
 #include "dialect/QKern/IR/QKernDialect.h.inc"
