@@ -1,8 +1,12 @@
 #include "codegen/emit/EmitBundle.h"
 
 #include "codegen/emit/DescribeStage.h"
+#include "dialect/QDist/IR/QDistDialect.h"
 
 #include "llvm/ADT/StringMap.h"
+
+#include <map>
+#include <optional>
 
 using namespace mlir;
 using namespace qwen35::qplan;
@@ -10,6 +14,8 @@ using namespace qwen35::qplan;
 namespace qwen35::codegen {
 
 namespace {
+
+constexpr llvm::StringLiteral kRanksFeature = "ranks"; // runtime/bundle/ranks.h
 
 class PlanEmitter {
 public:
@@ -19,6 +25,7 @@ public:
   LogicalResult run(ModuleOp module, int64_t tokens, int64_t maxDocs) {
     // Symbols first: launches and params may stand before what they name.
     uint64_t planned = 0;
+    emitMesh(module);
     for (auto arena : module.getOps<ArenaOp>()) {
       arenas[arena.getSymName()] = out.arenas_size();
       bundle::Arena *entry = out.add_arenas();
@@ -39,11 +46,14 @@ public:
     io->set_max_docs(maxDocs);
     uint64_t parameters = 0;
     for (Operation &op : module.getOps()) {
-      if (auto param = dyn_cast<ParamOp>(op)) {
+      if (auto param = dyn_cast<qplan::ParamOp>(op)) {
         if (failed(emitParam(param, parameters)))
           return failure();
       } else if (auto entry = dyn_cast<IoOp>(op)) {
         if (failed(emitIo(entry)))
+          return failure();
+      } else if (auto coordinate = dyn_cast<RankVarOp>(op)) {
+        if (failed(emitRankVar(coordinate)))
           return failure();
       } else if (auto program = dyn_cast<ProgramOp>(op)) {
         if (failed(emitProgram(program)))
@@ -65,6 +75,146 @@ private:
     if (found == table.end())
       return op.emitOpError("refers to @") << symbol << ", which is not there";
     index = found->second;
+    return success();
+  }
+
+  /// One rank has no mesh, and a bundle without one.
+  void emitMesh(ModuleOp module) {
+    mesh = qdist::meshOf(module);
+    if (mesh && mesh->ranks() == 1)
+      mesh.reset();
+    if (!mesh)
+      return;
+    out.mutable_header()->add_features(kRanksFeature.str());
+    const MeshShape &shape = mesh->shape();
+    bundle::Mesh *entry = out.mutable_mesh();
+    entry->set_pp(shape.pp);
+    entry->set_dpr(shape.dpr);
+    entry->set_dps(shape.dps);
+    entry->set_cp(shape.cp);
+    entry->set_tp(shape.tp);
+    entry->set_ep(shape.ep);
+    entry->set_kv(shape.kv);
+  }
+
+  /// The communicator over these axes, in the order of first use.
+  FailureOr<uint32_t> communicator(Operation *op, ArrayAttr names) {
+    MeshAxes axes = mesh ? qdist::axesOf(*mesh, names) : 0;
+    if (axes == 0)
+      return op->emitOpError("runs over axes of no mesh: expected '")
+             << qdist::kMeshAttr << "' on the module";
+    auto [found, fresh] = communicators.try_emplace(
+        axes, static_cast<uint32_t>(out.communicators_size()));
+    if (!fresh)
+      return found->second;
+    bundle::Communicator *entry = out.add_communicators();
+    for (const std::string &name : mesh->names(axes))
+      entry->add_axes(name);
+    for (const std::vector<int64_t> &group : mesh->groups(axes)) {
+      bundle::Group *ranks = entry->add_groups();
+      for (int64_t rank : group)
+        ranks->add_ranks(rank);
+    }
+    return found->second;
+  }
+
+  /// The tensor of which `shape` is a piece, or nothing where it is all of it.
+  void emitShard(Operation *op,
+                 const google::protobuf::RepeatedField<int64_t> &shape,
+                 function_ref<bundle::Shard *()> entry) {
+    auto attr = op->getAttrOfType<qdist::ShardingAttr>(qdist::kShardingAttr);
+    if (!attr || !mesh)
+      return;
+    qdist::Sharding sharding = qdist::Sharding::of(attr, *mesh);
+    if (sharding.split() == 0)
+      return;
+    bundle::Shard *out = entry();
+    for (int d = 0; d < shape.size(); ++d) {
+      MeshAxes axes = sharding.dims[d];
+      out->add_global_shape(shape[d] * mesh->size(axes));
+      bundle::ShardDim *dim = out->add_dims();
+      for (const std::string &name : mesh->names(axes))
+        dim->add_axes(name);
+      if (axes != 0)
+        for (int64_t section : sharding.sectionsOf(d))
+          dim->add_sections(section);
+    }
+  }
+
+  LogicalResult emitRankVar(RankVarOp op) {
+    uint32_t buffer;
+    FailureOr<uint32_t> group = communicator(op, op.getAxes());
+    if (failed(group) || failed(find(op, op.getBuffer(), buffers, buffer)))
+      return failure();
+    bundle::RankVar *entry = out.add_rank_vars();
+    entry->set_communicator(*group);
+    entry->set_buffer(buffer);
+    return success();
+  }
+
+  LogicalResult emitCollective(CollectiveOp op, bundle::Collective *entry) {
+    static const llvm::StringMap<bundle::Collective::Kind> kinds = {
+        {"all_gather", bundle::Collective::ALL_GATHER},
+        {"all_reduce", bundle::Collective::ALL_REDUCE},
+        {"reduce_scatter", bundle::Collective::REDUCE_SCATTER},
+        {"all_to_all", bundle::Collective::ALL_TO_ALL},
+        {"all_slice", bundle::Collective::ALL_SLICE},
+        {"shift", bundle::Collective::SHIFT}};
+    auto kind = kinds.find(op.getKind());
+    if (kind == kinds.end())
+      return op.emitOpError("kind is \"") << op.getKind()
+                                          << "\", which no rank can run";
+    FailureOr<uint32_t> group = communicator(op, op.getAxes());
+    if (failed(group))
+      return failure();
+    entry->set_kind(kind->second);
+    entry->set_communicator(*group);
+    entry->set_sequence(op.getSequence());
+    entry->set_dtype(dtypeOf(op.getDtype()));
+    entry->set_reduction(op.getReduction() == "max" ? bundle::Collective::MAX
+                                                    : bundle::Collective::SUM);
+    if (op.getWire() && *op.getWire() != op.getDtype())
+      entry->set_wire(dtypeOf(*op.getWire()));
+    if (op.getAccumulate())
+      entry->set_accumulate(dtypeOf(*op.getAccumulate()));
+    entry->set_offset(op.getOffset());
+    entry->set_tag(op.getTag().str());
+    auto fill = [&](FlatSymbolRefAttr symbol, int64_t offset, int64_t bytes,
+                    bool write, bundle::Arg *arg) -> LogicalResult {
+      uint32_t index;
+      if (failed(find(op, symbol.getValue(), buffers, index)))
+        return failure();
+      arg->set_buffer(index);
+      arg->set_offset(offset);
+      arg->set_bytes(bytes);
+      arg->set_write(write);
+      return success();
+    };
+    for (auto [p, count] : llvm::enumerate(op.getCounts())) {
+      bundle::Collective::Part *part = entry->add_parts();
+      part->set_count(count);
+      part->set_send_outer(op.getSendOuter()[p]);
+      part->set_receive_outer(op.getReceiveOuter()[p]);
+      int64_t bytes = count * op.elementBytes();
+      auto symbol = [&](size_t i) {
+        return cast<FlatSymbolRefAttr>(op.getBuffers()[i]);
+      };
+      if (failed(fill(symbol(2 * p), op.getOffsets()[2 * p],
+                      bytes * op.sendPieces(), false, part->mutable_send())) ||
+          failed(fill(symbol(2 * p + 1), op.getOffsets()[2 * p + 1],
+                      bytes * op.receivePieces(), true,
+                      part->mutable_receive())))
+        return failure();
+    }
+    int64_t send = op.getSendStage(), receive = op.getReceiveStage();
+    if (send >= 0 &&
+        failed(fill(op.getStageAttr(), send, op.sendPieces() * op.pieceBytes(),
+                    true, entry->mutable_send_stage())))
+      return failure();
+    if (receive >= 0 && failed(fill(op.getStageAttr(), receive,
+                                    op.receivePieces() * op.pieceBytes(), true,
+                                    entry->mutable_receive_stage())))
+      return failure();
     return success();
   }
 
@@ -98,7 +248,7 @@ private:
     }
   }
 
-  LogicalResult emitParam(ParamOp op, uint64_t &parameters) {
+  LogicalResult emitParam(qplan::ParamOp op, uint64_t &parameters) {
     uint32_t weight, m, v, grad;
     if (failed(find(op, op.getWeight(), buffers, weight)) ||
         failed(find(op, op.getM(), buffers, m)) ||
@@ -112,6 +262,14 @@ private:
       entry->add_shape(size);
       elements *= size;
     }
+    emitShard(op, entry->shape(), [&] {
+      elements *= mesh->size(
+          qdist::Sharding::of(op->getAttrOfType<qdist::ShardingAttr>(
+                                  qdist::kShardingAttr),
+                              *mesh)
+              .split());
+      return entry->mutable_shard();
+    });
     parameters += elements;
     entry->set_weight(weight);
     entry->set_m(m);
@@ -153,6 +311,9 @@ private:
              << op.getKind() << "\", expected input, scalar or output";
     entry->set_name(op.getName().str());
     entry->set_buffer(buffer);
+    if (op.getKind() == "input" && op.getName() != "seq") // a table is whole
+      emitShard(op, out.buffers(static_cast<int>(buffer)).shape(),
+                [&] { return entry->mutable_shard(); });
     return success();
   }
 
@@ -167,6 +328,12 @@ private:
         bundle::Memset *out = program->add_entries()->mutable_memset();
         out->set_buffer(buffer);
         out->set_value(memset.getValue());
+        continue;
+      }
+      if (auto collective = dyn_cast<CollectiveOp>(entry)) {
+        if (failed(emitCollective(
+                collective, program->add_entries()->mutable_collective())))
+          return failure();
         continue;
       }
       auto launch = dyn_cast<LaunchOp>(entry);
@@ -197,6 +364,8 @@ private:
   DescribeKernel describe;
   bundle::Bundle &out;
   llvm::StringMap<uint32_t> arenas, buffers, kernels;
+  std::optional<Mesh> mesh;
+  std::map<MeshAxes, uint32_t> communicators;
 };
 
 } // namespace

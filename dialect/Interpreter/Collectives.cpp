@@ -85,8 +85,10 @@ std::vector<T> output(Operation *op, ArrayRef<const std::vector<T> *> inputs,
         return join<T>(inputs, Dim(shape, gather.getDim()));
       })
       .Case([&](qdist::AllReduceOp sum) {
-        return reduce<T>(inputs, sum.getKind() == "max", element,
-                         sum.getWire());
+        std::vector<T> total = reduce<T>(inputs, sum.getKind() == "max",
+                                         element, sum.getWire());
+        sendAs(total, sum.getWire()); // It is sent as well.
+        return total;
       })
       .Case([&](qdist::ReduceScatterOp sum) {
         return cut<T>(reduce<T>(inputs, false, element, sum.getWire()),

@@ -131,8 +131,10 @@ private:
         append(symbol, "state", argument.getType(), category);
       } else {
         append(symbol, "io", argument.getType(), "io");
-        IoOp::create(builder, loc, role == "sum" ? StringRef("output") : role,
-                     name, StringRef(symbol));
+        auto io = IoOp::create(builder, loc,
+                               role == "sum" ? StringRef("output") : role, name,
+                               StringRef(symbol));
+        keepSharding(finish, i, io);
       }
       if (role == "weight") {
         auto decay = finish.getArgAttrOfType<BoolAttr>(i, kDecayAttr);
@@ -144,12 +146,13 @@ private:
           return FlatSymbolRefAttr::get(builder.getContext(),
                                         stateSymbol(role, name));
         };
-        qplan::ParamOp::create(
+        auto param = qplan::ParamOp::create(
             builder, loc, builder.getStringAttr(name), symbolOf("weight"),
             symbolOf("m"), symbolOf("v"), symbolOf("grad"), work,
             builder.getStringAttr(attr(finish, i, kInitAttr)),
             builder.getBoolAttr(decay && decay.getValue()),
             builder.getStringAttr(attr(finish, i, kFileDtypeAttr)));
+        keepSharding(finish, i, param);
       }
     }
     for (unsigned i = 0; i < finish.getNumResults(); ++i)
@@ -159,6 +162,14 @@ private:
         IoOp::create(builder, finish.getLoc(), "output", name.getValue(),
                      StringRef(symbol));
       }
+  }
+
+  /// How the ranks hold it stays with what the plan says of an argument.
+  static void keepSharding(func::FuncOp function, unsigned argument,
+                           Operation *op) {
+    if (Attribute sharding =
+            function.getArgAttr(argument, qdist::kShardingAttr))
+      op->setAttr(qdist::kShardingAttr, sharding);
   }
 
   static StringRef attr(func::FuncOp function, unsigned argument,

@@ -18,6 +18,10 @@
 
 namespace qwen35 {
 
+namespace comm {
+class World;
+}
+
 struct StepOptions {
   /// How the tasks of a launch reach the threads. Results never depend on it.
   enum class Tasks {
@@ -35,6 +39,9 @@ struct StepOptions {
   /// Measure the time of every launch, see profile(). On a GPU: eager.
   bool profile = false;
   uint64_t maxBytes = 0; // refuse larger plans; 0: what the machine has free
+  /// All ranks of a bundle of several, of which this is one; creating a Step
+  /// and every run() are collective over it. Must outlive the Step. Null: one.
+  comm::World *world = nullptr;
   // GPU:
   bool eager = false; // launch by launch instead of one graph per step
   bool sync = false;  // eager, and wait after every launch: faults have names
@@ -124,7 +131,8 @@ selectPlan(std::shared_ptr<const BundleFile> bundle, const std::string &target,
 ///         expected. NotFound for an unknown name; InvalidArgument for a type
 ///         other than the buffer's and for what checkElfImage refuses;
 ///         FailedPrecondition for a CPU without a feature that the kernels
-///         need, or a host view of memory that is the device's;
+///         need, a host view of memory that is the device's, or a world of
+///         another size than the bundle's mesh; those of Communicator, of run;
 ///         ResourceExhausted when the arenas do not fit; Internal for a failed
 ///         call of the GPU driver, naming call, kernel and tag.
 class Step {

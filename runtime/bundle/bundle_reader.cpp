@@ -3,6 +3,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "runtime/bundle/quoted.h"
+#include "runtime/bundle/ranks.h"
 #include "runtime/bundle/status_macros.h"
 #include "runtime/bundle/wire_scan.h"
 #include "runtime/schema/bundle_format.h"
@@ -93,11 +94,12 @@ absl::Status checkVersion(const bundle::Header &header) {
     return absl::UnimplementedError(absl::StrCat(
         "the bundle has schema version ", header.major(), ".", header.minor(),
         ", this reader knows version ", BundleFormat::kMajor, ".x"));
-  if (header.features_size() != 0)
-    return absl::UnimplementedError(absl::StrCat(
-        "the bundle needs the feature ", quoted(header.features(0)),
-        ", this reader knows no features beyond version ", BundleFormat::kMajor,
-        ".", BundleFormat::kMinor));
+  for (const std::string &feature : header.features())
+    if (feature != kRanksFeature)
+      return absl::UnimplementedError(absl::StrCat(
+          "the bundle needs the feature ", quoted(feature),
+          ", this reader knows '", kRanksFeature, "' beyond version ",
+          BundleFormat::kMajor, ".", BundleFormat::kMinor));
   return absl::OkStatus();
 }
 
@@ -263,6 +265,8 @@ bundle::Bundle planMessage(const bundle::Bundle &message, int index) {
   *result.mutable_params() = plan.params();
   *result.mutable_io() = plan.io();
   *result.mutable_programs() = plan.programs();
+  *result.mutable_communicators() = plan.communicators();
+  *result.mutable_rank_vars() = plan.rank_vars();
   result.mutable_provenance()->set_planned_peak(plan.planned_peak());
   return result;
 }

@@ -131,6 +131,8 @@ public:
     for (const auto *list : {&plan.io().inputs(), &plan.io().scalars()})
       for (const bundle::IoBuffer &entry : *list)
         roles[entry.buffer()] = Role::Input;
+    for (const bundle::RankVar &entry : plan.rank_vars())
+      roles[entry.buffer()] = Role::Input;
     for (int i = 0; i < plan.arenas_size(); ++i)
       if (plan.arenas(i).name() == "act")
         act = i;
@@ -267,6 +269,20 @@ private:
     }
     for (const bundle::Arg &arg : entry.launch().args())
       add(arg.buffer(), arg.offset(), arg.bytes(), arg.write());
+    if (!entry.has_collective())
+      return;
+    const bundle::Collective &collective = entry.collective();
+    auto addArg = [&](const bundle::Arg &arg) {
+      add(arg.buffer(), arg.offset(), arg.bytes(), arg.write());
+    };
+    for (const bundle::Collective::Part &part : collective.parts()) {
+      addArg(part.send());
+      addArg(part.receive());
+    }
+    if (collective.has_send_stage())
+      addArg(collective.send_stage());
+    if (collective.has_receive_stage())
+      addArg(collective.receive_stage());
   }
 
   /// "entry 7 of program finish ('layers.3.mlp/matmul', kernel matmul_f32)"

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "runtime/bundle/quoted.h"
+#include "runtime/bundle/ranks.h"
 
 #include <algorithm>
 #include <map>
@@ -30,6 +31,14 @@ Lives livesIn(const bundle::Bundle &message, const bundle::Program &program) {
       use(entry.memset().buffer(), i);
     for (const bundle::Arg &arg : entry.launch().args())
       use(arg.buffer(), i);
+    for (const bundle::Collective::Part &part : entry.collective().parts()) {
+      use(part.send().buffer(), i);
+      use(part.receive().buffer(), i);
+    }
+    if (entry.collective().has_send_stage())
+      use(entry.collective().send_stage().buffer(), i);
+    if (entry.collective().has_receive_stage())
+      use(entry.collective().receive_stage().buffer(), i);
   }
   return lives;
 }
@@ -45,6 +54,15 @@ PlanReport::Program count(const bundle::Bundle &message,
   for (const bundle::PlanEntry &entry : program.entries()) {
     result.launches += entry.has_launch();
     result.memsets += entry.has_memset();
+    if (entry.has_collective()) {
+      const bundle::Collective &collective = entry.collective();
+      ++result.collectives;
+      result.sentBytes += sentBytes(
+          collective,
+          message.communicators(static_cast<int>(collective.communicator()))
+              .groups(0)
+              .ranks_size());
+    }
     if (entry.has_launch())
       result.tasks += static_cast<uint64_t>(entry.launch().grid());
   }
@@ -130,6 +148,8 @@ std::string describeEntry(const bundle::Bundle &message,
         "memset of ",
         quoted(
             message.buffers(static_cast<int>(entry.memset().buffer())).name()));
+  if (entry.has_collective())
+    return describeCollective(message, entry.collective());
   const bundle::Launch &launch = entry.launch();
   return absl::StrCat(
       launch.tag().empty() ? "" : absl::StrCat(quoted(launch.tag()), ", "),

@@ -13,7 +13,8 @@ namespace qwen35 {
 struct PlanReport {
   struct Program {
     std::string name;
-    uint64_t launches = 0, memsets = 0;
+    uint64_t launches = 0, memsets = 0, collectives = 0;
+    uint64_t sentBytes = 0; // of a rank to others
     uint64_t tasks = 0;     // over all launches
     uint64_t liveBytes = 0; // most bytes of act in use at one entry
     int peakEntry = -1;     // the first such entry

@@ -5,6 +5,7 @@
 #include "runtime/bundle/of_plan.h"
 #include "runtime/bundle/param_init.h"
 #include "runtime/bundle/quoted.h"
+#include "runtime/bundle/ranks.h"
 #include "runtime/bundle/status_macros.h"
 #include "runtime/schema/seq_table.h"
 
@@ -72,6 +73,7 @@ public:
   absl::Status run() {
     QWEN35_RETURN_IF_ERROR(names());
     QWEN35_RETURN_IF_ERROR(targets());
+    QWEN35_RETURN_IF_ERROR(ranks());
     QWEN35_RETURN_IF_ERROR(kernels());
     QWEN35_RETURN_IF_ERROR(arenas());
     QWEN35_RETURN_IF_ERROR(buffers());
@@ -79,6 +81,7 @@ public:
     QWEN35_RETURN_IF_ERROR(params());
     QWEN35_RETURN_IF_ERROR(model());
     QWEN35_RETURN_IF_ERROR(io());
+    QWEN35_RETURN_IF_ERROR(rankVars());
     return programs();
   }
 
@@ -445,6 +448,11 @@ private:
         QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat("working copy of ", who),
                                           param.work(), bundle::BF16,
                                           param.shape()));
+      if (param.has_shard()) {
+        QWEN35_RETURN_IF_ERROR(
+            validateShard(who, param.shard(), param.shape(), mesh));
+        count = elements(param.shard().global_shape());
+      }
       parameters += *count; // each is at most the bytes of a buffer
       if (absl::StatusOr<ParamInit> init = parseParamInit(param.init());
           !init.ok())
@@ -502,8 +510,13 @@ private:
       google::protobuf::RepeatedField<int64_t> shape;
       if (auto it = lengths.find(entry.name()); it != lengths.end())
         shape.Add(it->second);
-      QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat(kind, " ", entry.name()),
-                                        entry.buffer(), dtype, shape));
+      std::string who = absl::StrCat(kind, " ", entry.name());
+      QWEN35_RETURN_IF_ERROR(claimTyped(who, entry.buffer(), dtype, shape));
+      if (entry.has_shard() && entry.name() == "seq")
+        return invalid(who, " is a table, which is not split");
+      if (entry.has_shard())
+        QWEN35_RETURN_IF_ERROR(
+            validateShard(who, entry.shard(), shape, mesh));
     }
     for (const std::string &name : required)
       if (!seen.count(name))
@@ -534,6 +547,37 @@ private:
                   {"aux_loss", "lm_loss"}, bundle::F32, {});
   }
 
+  /// The mesh and its communicators. Whoever does not know what ranks are must
+  /// not run one of them alone, hence the feature.
+  absl::Status ranks() {
+    absl::StatusOr<Mesh> found = meshOf(plan);
+    QWEN35_RETURN_IF_ERROR(found.status());
+    mesh = *std::move(found);
+    bool feature = absl::c_count(plan.header().features(), kRanksFeature) != 0;
+    if (plan.has_mesh() != feature)
+      return invalid("the bundle ", plan.has_mesh() ? "has" : "has not",
+                     " a mesh, but its header ",
+                     feature ? "names" : "does not name",
+                     " the feature 'ranks'");
+    if (plan.has_mesh() && mesh.ranks() < 2)
+      return invalid("the mesh is of one rank, expected 2 or more");
+    return validateCommunicators(plan, mesh);
+  }
+
+  absl::Status rankVars() {
+    for (const bundle::RankVar &entry : plan.rank_vars()) {
+      if (entry.communicator() >=
+          static_cast<uint32_t>(plan.communicators_size()))
+        return invalid("a coordinate is that in communicator ",
+                       entry.communicator(), ", but there are ",
+                       plan.communicators_size());
+      QWEN35_RETURN_IF_ERROR(claimTyped(
+          absl::StrCat("the coordinate in communicator ", entry.communicator()),
+          entry.buffer(), bundle::I32, {}));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status programs() {
     static const std::set<std::string> kKnown = {
         "begin", "first", "accumulate", "finish", "only", "eval", "refresh"};
@@ -562,7 +606,10 @@ private:
 
   absl::Status entry(const std::string &who, const bundle::PlanEntry &entry) {
     if (entry.op_case() == bundle::PlanEntry::OP_NOT_SET)
-      return invalid(who, " is empty, expected a launch or a memset");
+      return invalid(who,
+                     " is empty, expected a launch, memset or collective");
+    if (entry.has_collective())
+      return validateCollective(who, plan, entry.collective(), sequence++);
     if (entry.has_memset()) {
       const bundle::Memset &memset = entry.memset();
       if (memset.buffer() >= static_cast<uint32_t>(plan.buffers_size()))
@@ -631,6 +678,8 @@ private:
   bool gpu = false;
   int act = -1; // index of the act arena
   uint64_t parameters = 0;
+  Mesh mesh;
+  uint64_t sequence = 0;                 // of the next collective
   std::map<uint32_t, std::string> roles; // by buffer
 };
 

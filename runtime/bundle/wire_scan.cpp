@@ -8,21 +8,53 @@ namespace {
 
 /// Which message the scanner is in, as far as its fields matter: only those
 /// that hold messages with repeated fields of their own are entered.
-enum class Level { Bundle, Io, Program, Entry, Launch, Leaf, Opaque };
+enum class Level {
+  Bundle,
+  Io,
+  IoBuffer,
+  Param,
+  Shard,
+  Program,
+  Entry,
+  Launch,
+  Collective,
+  Part,
+  Communicator,
+  Leaf,
+  Opaque
+};
 
 Level child(Level level, uint64_t field) {
   switch (level) {
   case Level::Bundle:
-    return field == 9    ? Level::Io
+    return field == 8    ? Level::Param
+           : field == 9  ? Level::Io
            : field == 10 ? Level::Program
-           : field <= 12 ? Level::Leaf
-                         : Level::Opaque; // of a later minor version
+           : field == 15 ? Level::Communicator
+           : field <= 16 && field != 13 ? Level::Leaf
+                                        : Level::Opaque; // of a later minor
   case Level::Program:
     return field == 2 ? Level::Entry : Level::Opaque;
   case Level::Entry:
-    return field == 1 ? Level::Launch : Level::Leaf;
-  case Level::Launch: // Arg has scalars only, but it may hold unknown fields
+    return field == 1   ? Level::Launch
+           : field == 3 ? Level::Collective
+                        : Level::Leaf;
+  case Level::Collective:
+    return field == 9                  ? Level::Part
+           : field == 10 || field == 11 ? Level::Leaf
+                                        : Level::Opaque;
   case Level::Io:
+    return Level::IoBuffer;
+  case Level::IoBuffer:
+    return field == 3 ? Level::Shard : Level::Opaque;
+  case Level::Param:
+    return field == 11 ? Level::Shard : Level::Opaque;
+  case Level::Shard:
+  case Level::Communicator:
+    return field == 2 ? Level::Leaf : Level::Opaque;
+  case Level::Part:
+    return field <= 2 ? Level::Leaf : Level::Opaque;
+  case Level::Launch: // Arg has scalars only, but it may hold unknown fields
   case Level::Leaf:
   case Level::Opaque:
     return Level::Opaque;
@@ -42,10 +74,11 @@ public:
         return malformed(at);
       // Elsewhere a newer minor version may add fields; a step that is not run
       // because nobody knows it would leave wrong numbers.
-      if (level == Level::Entry && tag != (1 << 3 | 2) && tag != (2 << 3 | 2))
-        return absl::UnimplementedError(
-            absl::StrCat("a plan entry holds field ", tag >> 3,
-                         ", this reader knows launch (1) and memset (2)"));
+      if (level == Level::Entry && tag != (1 << 3 | 2) && tag != (2 << 3 | 2) &&
+          tag != (3 << 3 | 2))
+        return absl::UnimplementedError(absl::StrCat(
+            "a plan entry holds field ", tag >> 3,
+            ", this reader knows launch (1), memset (2) and collective (3)"));
       switch (tag & 7) {
       case 0:
         if (!varint(at, end, value))

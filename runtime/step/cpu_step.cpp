@@ -4,9 +4,11 @@
 #include "absl/strings/str_join.h"
 #include "runtime/bundle/format_bytes.h"
 #include "runtime/bundle/quoted.h"
+#include "runtime/bundle/ranks.h"
 #include "runtime/bundle/status_macros.h"
 #include "runtime/step/arena.h"
 #include "runtime/step/cpu_features.h"
+#include "runtime/step/exchange.h"
 #include "runtime/step/kernel_library.h"
 #include "runtime/step/thread_pool.h"
 
@@ -44,7 +46,7 @@ struct Fill {
 
 /// One plan entry with its addresses resolved.
 struct Launch {
-  CpuKernel kernel;
+  CpuKernel kernel; // null: the collective number `args`
   int64_t grid;
   size_t args; // first of its pointers in Program::args
   uint32_t op; // index into the op classes
@@ -66,6 +68,7 @@ public:
     QWEN35_RETURN_IF_ERROR(loadKernels());
     QWEN35_RETURN_IF_ERROR(startThreads());
     QWEN35_RETURN_IF_ERROR(allocate());
+    QWEN35_RETURN_IF_ERROR(exchanges.init(message(), options.world));
     resolve();
     return absl::OkStatus();
   }
@@ -147,18 +150,25 @@ private:
           poison(arenas[i]);
     if (!options.profile) {
       for (const Launch &launch : program.launches)
-        pool->run(launch.kernel, &program.args[launch.args], launch.grid);
+        QWEN35_RETURN_IF_ERROR(runEntry(program, launch));
       return absl::OkStatus();
     }
     Clock::time_point before = Clock::now();
     for (const Launch &launch : program.launches) {
-      pool->run(launch.kernel, &program.args[launch.args], launch.grid);
+      QWEN35_RETURN_IF_ERROR(runEntry(program, launch));
       Clock::time_point after = Clock::now();
       OpTime &time = times[launch.op];
       time.seconds += std::chrono::duration<double>(after - before).count();
       ++time.calls;
       before = after;
     }
+    return absl::OkStatus();
+  }
+
+  absl::Status runEntry(const Program &program, const Launch &launch) {
+    if (!launch.kernel)
+      return exchanges.run(static_cast<uint32_t>(launch.args));
+    pool->run(launch.kernel, &program.args[launch.args], launch.grid);
     return absl::OkStatus();
   }
 
@@ -263,6 +273,15 @@ private:
               {Fill::run, fills.back().tasks(), first, opClass("memset")});
           continue;
         }
+        if (entry.has_collective()) {
+          uint32_t index = exchanges.add(
+              entry.collective(), [&](const bundle::Arg &arg) {
+                return address(arg.buffer()) + arg.offset();
+              });
+          program.launches.push_back(
+              {nullptr, 1, index, opClass(kindName(entry.collective().kind()))});
+          continue;
+        }
         const bundle::Launch &launch = entry.launch();
         for (const bundle::Arg &arg : launch.args())
           program.args.push_back(address(arg.buffer()) + arg.offset());
@@ -273,11 +292,16 @@ private:
       }
       programs.push_back(std::move(program));
     }
+    for (const bundle::RankVar &entry : message().rank_vars()) {
+      int32_t coordinate = exchanges.coordinate(entry.communicator());
+      std::memcpy(address(entry.buffer()), &coordinate, sizeof(coordinate));
+    }
   }
 
   std::unique_ptr<KernelLibrary> library;
   std::map<std::string, uint32_t> ops; // index into times
   std::vector<Fill> fills;
+  Exchanges exchanges;
 
   StepOptions options;
   std::vector<Arena> arenas;

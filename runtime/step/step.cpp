@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "runtime/bundle/quoted.h"
 #include "runtime/bundle/status_macros.h"
+#include "runtime/comm/communicator.h"
 #include "runtime/step/cpu_step.h"
 #include "runtime/step/cuda_step.h"
 
@@ -69,8 +70,14 @@ Step::create(std::shared_ptr<const BundleFile> bundle,
   absl::StatusOr<std::shared_ptr<const BundleFile>> plan =
       selectPlan(std::move(bundle), options.target);
   QWEN35_RETURN_IF_ERROR(plan.status());
-  return (*plan)->message().targets(0).kind() == "cuda"
-             ? createCudaStep(*std::move(plan), options)
+  bool cuda = (*plan)->message().targets(0).kind() == "cuda";
+  bool ranks = (*plan)->message().has_mesh() ||
+               (options.world && options.world->size() > 1);
+  if (cuda && ranks)
+    return absl::UnimplementedError(
+        "the plan is for ranks on GPUs, which this build cannot run yet: "
+        "expected a plan of one rank, or --target cpu");
+  return cuda ? createCudaStep(*std::move(plan), options)
              : createCpuStep(*std::move(plan), options);
 }
 

@@ -6,6 +6,7 @@
 #include "runtime/bundle/format_bytes.h"
 #include "runtime/bundle/plan_report.h"
 #include "runtime/bundle/quoted.h"
+#include "runtime/bundle/ranks.h"
 
 #include <nlohmann/json.hpp>
 
@@ -64,6 +65,55 @@ std::string modelText(const bundle::Model &model) {
       formatCount(
           static_cast<uint64_t>(std::min(model.flops_per_token(), 1.8e19))),
       " flops per token");
+}
+
+/// "12 collectives (1.2 MB sent), "; nothing where there are none.
+std::string collectivesText(const PlanReport::Program &program) {
+  if (program.collectives == 0)
+    return "";
+  return absl::StrCat(program.collectives, " collectives (",
+                      formatBytes(program.sentBytes), " sent), ");
+}
+
+/// The mesh, and per communicator what goes over it in all programs.
+std::string ranksText(const bundle::Bundle &plan) {
+  if (!plan.has_mesh())
+    return "";
+  const bundle::Mesh &m = plan.mesh();
+  std::string text = line(
+      "ranks",
+      absl::StrCat(
+          printMeshShape({m.pp(), m.dpr(), m.dps(), m.cp(), m.tp(), m.ep(),
+                          m.kv()}),
+          "; one plan, so all of them run its collectives in one order"));
+  for (int i = 0; i < plan.communicators_size(); ++i) {
+    const bundle::Communicator &communicator = plan.communicators(i);
+    int64_t ranks = communicator.groups(0).ranks_size();
+    std::map<std::string, std::pair<uint64_t, uint64_t>> kinds;
+    for (const bundle::Program &program : plan.programs())
+      for (const bundle::PlanEntry &entry : program.entries())
+        if (entry.has_collective() &&
+            entry.collective().communicator() == static_cast<uint32_t>(i)) {
+          auto &[count, bytes] = kinds[kindName(entry.collective().kind())];
+          ++count;
+          bytes += sentBytes(entry.collective(), ranks);
+        }
+    text += line(
+        absl::StrCat("  comm ", i),
+        absl::StrCat("{", absl::StrJoin(communicator.axes(), ", "), "}, ",
+                     communicator.groups_size(), " groups of ", ranks, ": ",
+                     kinds.empty()
+                         ? std::string("coordinates only")
+                         : absl::StrJoin(
+                               kinds, ", ",
+                               [](std::string *out, const auto &kind) {
+                                 absl::StrAppend(
+                                     out, kind.second.first, " ", kind.first,
+                                     " (", formatBytes(kind.second.second),
+                                     " sent)");
+                               })));
+  }
+  return text;
 }
 
 std::string peakText(const bundle::Bundle &plan, const PlanReport &report) {
@@ -149,12 +199,14 @@ std::string textReport(const std::string &path, const BundleFile &file) {
                                                    formatBytes(arena.bytes()));
                                  }),
                    "; together ", formatBytes(report.arenaBytes)));
+  text += ranksText(plan);
   text += line("peak", peakText(plan, report));
   for (const PlanReport::Program &program : report.programs)
     text += line(program.name,
                  absl::StrCat(program.launches, " launches (",
                               formatCount(program.tasks), " tasks), ",
-                              program.memsets, " memsets, act ",
+                              program.memsets, " memsets, ",
+                              collectivesText(program), "act ",
                               formatBytes(program.liveBytes), " at most"));
   text += "  largest buffers at the peak\n";
   for (const PlanReport::Buffer &buffer : report.largest) {
@@ -205,12 +257,22 @@ std::string jsonReport(const std::string &path, const BundleFile &file) {
                     {"peak_entry", peak.peakEntry},
                     {"peak_act_bytes", peak.liveBytes}};
   json["programs"] = Json::array();
-  for (const PlanReport::Program &program : report.programs)
+  for (const PlanReport::Program &program : report.programs) {
     json["programs"].push_back({{"name", program.name},
                                 {"launches", program.launches},
                                 {"memsets", program.memsets},
                                 {"tasks", program.tasks},
                                 {"act_bytes", program.liveBytes}});
+    if (!plan.has_mesh())
+      continue;
+    json["programs"].back()["collectives"] = program.collectives;
+    json["programs"].back()["sent_bytes"] = program.sentBytes;
+  }
+  if (plan.has_mesh()) {
+    const bundle::Mesh &m = plan.mesh();
+    json["ranks"] = {{"pp", m.pp()}, {"dpr", m.dpr()}, {"dps", m.dps()},
+                     {"cp", m.cp()}, {"tp", m.tp()},   {"ep", m.ep()}};
+  }
   json["largest_buffers"] = Json::array();
   for (const PlanReport::Buffer &buffer : report.largest)
     json["largest_buffers"].push_back(bufferJson(plan, buffer));

@@ -298,6 +298,13 @@ private:
       message.mutable_params()->Swap(plan.mutable_params());
       message.mutable_io()->Swap(plan.mutable_io());
       message.mutable_programs()->Swap(plan.mutable_programs());
+      message.mutable_communicators()->Swap(plan.mutable_communicators());
+      message.mutable_rank_vars()->Swap(plan.mutable_rank_vars());
+      if (plan.has_mesh()) {
+        message.mutable_mesh()->Swap(plan.mutable_mesh());
+        message.mutable_header()->mutable_features()->Swap(
+            plan.mutable_header()->mutable_features());
+      }
       message.mutable_provenance()->set_planned_peak(peak);
       message.mutable_model()->set_parameters(plan.model().parameters());
       return;
@@ -310,6 +317,8 @@ private:
     other->mutable_params()->Swap(plan.mutable_params());
     other->mutable_io()->Swap(plan.mutable_io());
     other->mutable_programs()->Swap(plan.mutable_programs());
+    other->mutable_communicators()->Swap(plan.mutable_communicators());
+    other->mutable_rank_vars()->Swap(plan.mutable_rank_vars());
     other->set_planned_peak(plan.provenance().planned_peak());
   }
 

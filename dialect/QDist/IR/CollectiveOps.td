@@ -35,7 +35,8 @@ def QDist_AllGatherOp : QDist_Collective<"all_gather", QDist_Tensor, (ins I64Att
 def QDist_AllReduceOp : QDist_Collective<"all_reduce", QDist_Numbers, (ins DefaultValuedAttr<StrAttr, "\"sum\"">:$kind)> {
   let summary = "The sum or the maximum over the group, on every rank of it";
   let description = [{
-    - **Rounding.** Combined in the order of coordinates in f32 (or as `wire` says), rounded once to the type of the output.
+    - **Rounding.** Combined in the order of coordinates in f32 (or as `wire` says), rounded once to the type of the output;
+      what is sent, the total as well, is rounded to the type of the wire first.
     - **Constraints.** (C1), (C2) as all_gather. (C3) an output has the type of its input. (C4) `kind` is "sum" or "max".
 
     Example:
@@ -50,7 +51,7 @@ def QDist_ReduceScatterOp : QDist_Collective<"reduce_scatter", QDist_Numbers, (i
   let description = [{
     `all_slice(all_reduce(x))`, at half of the bytes.
 
-    - **Rounding.** As all_reduce.
+    - **Rounding.** As all_reduce, but that the total is not sent.
     - **Constraints.** (C1), (C2) as all_gather. (C3) `dim` is a dimension whose length the group divides. (C4) an output is
       its input with `dim` n times as short.
 

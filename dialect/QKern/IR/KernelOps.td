@@ -138,7 +138,7 @@ def QKern_CollectiveOp : Op<QKern_Dialect, "collective", [Pure]> {
   let results = (outs Variadic<QKern_Exchanged>:$outputs);
   let assemblyFormat = "$kind `(` $inputs `)` `over` $axes prop-dict attr-dict `:` functional-type($inputs, $outputs)";
   let extraClassDeclaration = [{
-    ::mlir::Type getElementType() { return ::mlir::getElementTypeOrSelf(getInputs()[0].getType()); }
+    ::mlir::Type getElementType() { return ::llvm::cast<::mlir::ShapedType>(getInputs()[0].getType()).getElementType(); }
     /// Pieces that a rank sends of every part, and receives.
     int64_t sendPieces();
     int64_t receivePieces();

@@ -144,8 +144,10 @@ TEST(BundleReaderTest, ReportsOtherVersionsAsSuch) {
 TEST(BundleReaderTest, AcceptsUnknownFieldsButNotUnknownPlanEntries) {
   std::string file = tinyBundle();
   std::string message = messageOf(file);
-  absl::Status status = parse(withMessage(file, message + std::string("\x7a\x03"
-                                                                      "new")));
+  // Field 20.
+  absl::Status status =
+      parse(withMessage(file, message + std::string("\xa2\x01\x03"
+                                                    "new")));
   EXPECT_TRUE(status.ok()) << status;
 
   // An entry of field 10 (programs) > 2 (entries) > 7.

@@ -1,0 +1,42 @@
+#ifndef QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H
+#define QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H
+
+// A bundle for the CPU from the text of a module of stage S3, as qwen35c would
+// make it.
+
+#include "runtime/bundle/bundle_reader.h"
+
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/MLIRContext.h"
+#include "mlir/IR/OwningOpRef.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace qwen35::test {
+
+class RankBundle {
+public:
+  RankBundle();
+
+  /// Parses the module; null, with a failed test, if it is none.
+  mlir::OwningOpRef<mlir::ModuleOp> parse(const std::string &text);
+
+  /// The bytes of a bundle of a model of `tokens` tokens; consumes the module.
+  /// `change` sees the message before it is written. Empty, with a failed test,
+  /// on an error.
+  std::string
+  compile(mlir::OwningOpRef<mlir::ModuleOp> module, int64_t tokens,
+          int64_t maxDocs,
+          const std::function<void(bundle::Bundle &)> &change = nullptr);
+
+  mlir::MLIRContext context;
+};
+
+/// Opens it; null, with a failed test, on an error.
+std::shared_ptr<const BundleFile> open(const std::string &bytes);
+
+} // namespace qwen35::test
+
+#endif // QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H

@@ -1,0 +1,452 @@
+// Ranks that run a plan, each a thread with its own Step, against the
+// interpreter of stage S3, bit for bit.
+
+#include "dialect/Interpreter/Interpreter.h"
+#include "runtime/api/step.h"
+#include "runtime/bundle/ranks.h"
+#include "runtime/comm/virtual.h"
+#include "runtime/schema/seq_table.h"
+#include "test/unit/ranks/RankBundle.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <random>
+
+using namespace mlir;
+
+namespace qwen35::test {
+namespace {
+
+constexpr int64_t kTokens = 4, kMaxDocs = 2;
+constexpr int64_t kWords = SeqTable{kTokens, kMaxDocs}.words();
+
+/// The value of gradient i from weight i, in the body of @accumulate.
+struct Case {
+  const char *text; // from %w to %y
+};
+
+/// Every kind, along outer and inner dimensions, of one part and of several,
+/// into new memory and in place, of numbers and of ids.
+const char *kCases[] = {
+    // Joined outside, cut inside.
+    R"(%0 = qdist.all_gather %w over ["tp"] <{dim = 0}> : (tensor<4x8xf32>) -> tensor<8x8xf32>
+       %1 = qdist.reduce_scatter %0 over ["tp"] <{dim = 1}> : (tensor<8x8xf32>) -> tensor<8x4xf32>
+       %2 = qwen35.reshape %1 : tensor<8x4xf32> to tensor<4x8xf32>
+       %y = qwen35.scale %2 <{factor = 2.0}> : tensor<4x8xf32>)",
+    // Joined inside, cut outside.
+    R"(%0 = qdist.all_gather %w over ["dps"] <{dim = 1}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
+       %1 = qdist.reduce_scatter %0 over ["dps", "tp"] <{dim = 0}> : (tensor<4x16xf32>) -> tensor<1x16xf32>
+       %2 = qdist.all_gather %1 over ["tp"] <{dim = 0}> : (tensor<1x16xf32>) -> tensor<2x16xf32>
+       %3 = qwen35.reshape %2 : tensor<2x16xf32> to tensor<4x8xf32>
+       %y = qwen35.scale %3 <{factor = 2.0}> : tensor<4x8xf32>)",
+    R"(%0 = qdist.all_to_all %w over ["dps", "tp"] <{split_dim = 1, concat_dim = 0}> : (tensor<4x8xf32>) -> tensor<16x2xf32>
+       %1 = qdist.all_to_all %0 over ["tp"] <{split_dim = 0, concat_dim = 1}> : (tensor<16x2xf32>) -> tensor<8x4xf32>
+       %2 = qwen35.reshape %1 : tensor<8x4xf32> to tensor<4x8xf32>
+       %y = qwen35.scale %2 <{factor = 2.0}> : tensor<4x8xf32>)",
+    R"(%0 = qdist.shift %w over ["dps"] <{offset = 1}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+       %1 = qdist.shift %w over ["dps", "tp"] <{offset = -2}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
+       %y = qwen35.add %0, %1 : tensor<4x8xf32>, tensor<4x8xf32>)",
+    R"(%0 = qdist.all_gather %w over ["tp"] <{dim = 1}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
+       %1 = qdist.all_slice %0 over ["dps"] <{dim = 1}> : (tensor<4x16xf32>) -> tensor<4x8xf32>
+       %2 = qdist.all_slice %0 over ["dps"] <{dim = 0}> : (tensor<4x16xf32>) -> tensor<2x16xf32>
+       %3 = qwen35.reshape %2 : tensor<2x16xf32> to tensor<4x8xf32>
+       %y = qwen35.add %1, %3 : tensor<4x8xf32>, tensor<4x8xf32>)",
+    // Several parts, one of them of another type, and a narrow wire.
+    R"(%0 = qwen35.scale %w <{factor = 0.5}> : tensor<4x8xf32>
+       %1 = qwen35.slice %w <{axis = 1, start = 4, size = 4}> : tensor<4x8xf32>
+       %2:3 = qdist.all_reduce %0, %ids_f, %1 over ["dps", "tp"] <{wire = #qdist.wire<type = bf16, acc = f32>}>
+           : (tensor<4x8xf32>, tensor<f32>, tensor<4x4xf32>) -> (tensor<4x8xf32>, tensor<f32>, tensor<4x4xf32>)
+       %3 = qwen35.concat %2#2, %2#2 <{axis = 1}> : tensor<4x4xf32>, tensor<4x4xf32>
+       %4 = qwen35.mul_scalar %3, %2#1 : tensor<4x8xf32>, tensor<f32>
+       %y = qwen35.add %2#0, %4 : tensor<4x8xf32>, tensor<4x8xf32>)",
+    // The gradient sum, reduced where it is.
+    R"(%0 = qwen35.add %g, %w : tensor<4x8xf32>, tensor<4x8xf32>
+       %y = qdist.all_reduce %0 over ["dps"] : (tensor<4x8xf32>) -> tensor<4x8xf32>)",
+    R"(%0 = qwen35.scale %w <{factor = -1.5}> : tensor<4x8xf32>
+       %y = qdist.all_reduce %0 over ["dps", "tp"] <{kind = "max"}> : (tensor<4x8xf32>) -> tensor<4x8xf32>)",
+    // Ids, and rows of the rank's own part of a table.
+    R"(%0 = qdist.all_gather %ids over ["dps"] <{dim = 0}> : (tensor<4xi32>) -> tensor<8xi32>
+       %1 = qdist.all_slice %0 over ["dps"] <{dim = 0}> : (tensor<8xi32>) -> tensor<4xi32>
+       %2 = qdist.local_ids %1 over ["tp"] <{size = 4}> : tensor<4xi32>
+       %y = qwen35.embed %2, %w : tensor<4xi32>, tensor<4x8xf32>)",
+};
+
+std::string replaced(std::string text, const std::string &from,
+                     const std::string &to) {
+  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
+       at += to.size())
+    text.replace(at, from.size(), to);
+  return text;
+}
+
+/// A step whose microbatches set gradient i to what case i makes of weight i.
+std::string moduleText() {
+  std::string weights, states, grads, types, results, body;
+  for (size_t i = 0; i < std::size(kCases); ++i) {
+    std::string n = std::to_string(i), name = ", qwen35.name = \"p" + n + "\"";
+    auto argument = [&](const std::string &value, const std::string &role,
+                        const std::string &more = "") {
+      return "%" + value + n + ": tensor<4x8xf32> {qwen35.role = \"" + role +
+             "\"" + name + more + "}, ";
+    };
+    weights += argument(
+        "w", "weight",
+        ", qwen35.decay = false, qwen35.init = \"ones\", "
+        "qwen35.file_dtype = \"f32\", "
+        "qdist.sharding = #qdist.sharding<[{dps}, {tp}]>");
+    states += argument("m", "m") + argument("v", "v");
+    grads += argument("g", "grad");
+    types += (i ? ", " : "") + std::string("tensor<4x8xf32>");
+    results += (i ? ", " : "") + std::string("%y") + n;
+    std::string text = kCases[i];
+    for (const char *value : {"%w", "%g", "%y", "%0", "%1", "%2", "%3", "%4"})
+      text = replaced(text, value, "%_" + n + (value + 1));
+    text = replaced(text, "%_" + n + "ords", "%words");
+    for (const char *value : {"w", "g", "y"})
+      text = replaced(text, "%_" + n + value, std::string("%") + value + n);
+    body += text + "\n";
+  }
+  size_t count = std::size(kCases);
+  std::string aliases;
+  for (size_t i = 0; i < count; ++i)
+    aliases += (i ? ", " : "") + std::string("tensor<4x8xf32> {qwen35.alias = ") +
+               std::to_string(count + i) + "}";
+  std::string words = std::to_string(kWords);
+  std::string inputs =
+      "%ids: tensor<4xi32> {qwen35.role = \"input\", qwen35.name = \"ids\", "
+      "qdist.sharding = #qdist.sharding<[{dps}]>}, "
+      "%labels: tensor<4xi32> {qwen35.role = \"input\", "
+      "qwen35.name = \"labels\"}, "
+      "%seq: tensor<" + words + "xi32> {qwen35.role = \"input\", "
+      "qwen35.name = \"seq\"}, "
+      "%ids_f: tensor<f32> {qwen35.role = \"scalar\", "
+      "qwen35.name = \"inv_count\"}";
+  std::string scalars;
+  for (const char *name : {"lr", "bias_correction1", "bias_correction2"})
+    scalars += std::string(", %") + name +
+               ": tensor<f32> {qwen35.role = \"scalar\", qwen35.name = \"" +
+               name + "\"}";
+  return "module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {\n"
+         "func.func @accumulate(" + weights + grads + inputs + ") -> (" +
+         aliases + ") {\n" + body + "return " + results + " : " + types +
+         "\n}\n"
+         "func.func @finish(" + weights + states + grads +
+         "%loss: tensor<f32> {qwen35.role = \"sum\", qwen35.name = \"loss\"}, " +
+         inputs + scalars +
+         ") -> (tensor<f32> {qwen35.alias = " + std::to_string(4 * count) +
+         "}, tensor<f32> {qwen35.name = \"grad_norm\"}, tensor<f32> "
+         "{qwen35.name = \"commit\"}) {\n"
+         "%l = qwen35.add %loss, %lr : tensor<f32>, tensor<f32>\n"
+         "%n = qwen35.scale %lr <{factor = 2.0}> : tensor<f32>\n"
+         "%c = qwen35.scale %lr <{factor = 3.0}> : tensor<f32>\n"
+         "%r = qdist.all_reduce %n over [\"dps\"] : (tensor<f32>) -> "
+         "tensor<f32>\n"
+         "return %l, %r, %c : tensor<f32>, tensor<f32>, tensor<f32>\n}\n}\n";
+}
+
+struct RunRanksTest : ::testing::Test {
+  RankBundle compiler;
+
+  std::string bundle(const std::function<void(bundle::Bundle &)> &change = {}) {
+    return compiler.compile(
+        compiler.parse(moduleText()), kTokens, kMaxDocs,
+        [&](bundle::Bundle &message) {
+          message.mutable_model()->set_parameters(std::size(kCases) * 128);
+          if (change)
+            change(message);
+        });
+  }
+};
+
+interpreter::Tensor values(std::vector<int64_t> shape, unsigned seed) {
+  std::mt19937 random(seed);
+  std::uniform_real_distribution<float> uniform(-1, 1);
+  std::vector<float> elements(32);
+  for (float &element : elements)
+    element = uniform(random);
+  return {std::move(shape), std::move(elements)};
+}
+
+TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
+  OwningOpRef<ModuleOp> module = compiler.parse(moduleText());
+  ASSERT_TRUE(module);
+  size_t count = std::size(kCases);
+  constexpr int kRanks = 4;
+  SmallVector<SmallVector<interpreter::Tensor>> arguments(kRanks);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    for (unsigned i = 0; i < 2 * count; ++i)
+      arguments[rank].push_back(values({4, 8}, 100 * rank + i));
+    std::vector<int32_t> ids;
+    for (int t = 0; t < kTokens; ++t) // rows of its part of the table
+      ids.push_back(4 * (rank % 2) + (t + rank) % 4);
+    arguments[rank].push_back({{4}, ids});
+    arguments[rank].push_back({{4}, ids});
+    arguments[rank].push_back({{kWords}, std::vector<int32_t>(kWords)});
+    arguments[rank].push_back({{}, std::vector<float>{0.25f * rank}});
+  }
+  interpreter::Options options;
+  options.fp64 = false;
+  auto expected = interpreter::interpretRanks(
+      module->lookupSymbol<func::FuncOp>("accumulate"), arguments, options);
+  ASSERT_TRUE(succeeded(expected));
+
+  std::string bytes = bundle();
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  std::mutex mutex;
+  absl::Status status = comm::runVirtualRanks(
+      kRanks, [&](comm::World &world) -> absl::Status {
+        int rank = world.rank();
+        StepOptions stepOptions;
+        stepOptions.threads = 1 + rank % 2;
+        stepOptions.poison = true;
+        stepOptions.world = &world;
+        auto step = Step::create(file, stepOptions);
+        if (!step.ok())
+          return step.status();
+        auto fill = [&](const std::string &name, size_t argument) {
+          absl::StatusOr<uint32_t> index = (*step)->findBuffer(name);
+          ASSERT_TRUE(index.ok()) << index.status();
+          std::visit(
+              [&](const auto &elements) {
+                absl::Status written = (*step)->write(
+                    *index, 0,
+                    absl::Span<const uint8_t>(
+                        reinterpret_cast<const uint8_t *>(elements.data()),
+                        elements.size() * sizeof(elements[0])));
+                ASSERT_TRUE(written.ok()) << written;
+              },
+              arguments[rank][argument].elements);
+        };
+        for (size_t i = 0; i < count; ++i) {
+          fill("weight:p" + std::to_string(i), i);
+          fill("grad:p" + std::to_string(i), count + i);
+        }
+        fill("input:ids", 2 * count);
+        fill("scalar:inv_count", 2 * count + 3);
+        if (absl::Status ran = (*step)->run("accumulate"); !ran.ok())
+          return ran;
+        std::lock_guard lock(mutex);
+        for (size_t i = 0; i < count; ++i) {
+          auto found =
+              (*step)->buffer<float>("grad:p" + std::to_string(i));
+          if (!found.ok())
+            return found.status();
+          const auto &want =
+              std::get<std::vector<float>>((*expected)[rank][i].elements);
+          EXPECT_EQ(std::memcmp(found->data(), want.data(), 32 * 4), 0)
+              << "case " << i << " on rank " << rank << ": " << (*found)[0]
+              << " " << (*found)[1] << " ... " << (*found)[31] << ", expected "
+              << want[0] << " " << want[1] << " ... " << want[31];
+        }
+        return absl::OkStatus();
+      });
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(RunRanksTest, TheBundleSaysWhatRanksAre) {
+  std::string bytes = bundle();
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  const bundle::Bundle &message = file->message();
+  ASSERT_EQ(message.header().features_size(), 1);
+  EXPECT_EQ(message.header().features(0), "ranks");
+  EXPECT_EQ(message.mesh().dps(), 2);
+  EXPECT_EQ(message.mesh().tp(), 2);
+  ASSERT_EQ(message.communicators_size(), 3);
+  ASSERT_EQ(message.rank_vars_size(), 1);
+  const bundle::Param &param = message.params(0);
+  ASSERT_TRUE(param.has_shard());
+  EXPECT_EQ(param.shard().global_shape(0), 8);
+  EXPECT_EQ(param.shard().global_shape(1), 16);
+  absl::StatusOr<Mesh> mesh = meshOf(message);
+  ASSERT_TRUE(mesh.ok());
+  // Rank 3 has the lower right quarter: four runs of eight.
+  std::vector<ShardRun> runs = shardRuns(param.shard(), *mesh, 3);
+  ASSERT_EQ(runs.size(), 4u);
+  for (int64_t row = 0; row < 4; ++row) {
+    EXPECT_EQ(runs[row].local, 8 * row);
+    EXPECT_EQ(runs[row].global, 16 * (4 + row) + 8);
+    EXPECT_EQ(runs[row].count, 8);
+  }
+  for (const bundle::IoBuffer &input : message.io().inputs())
+    EXPECT_EQ(input.has_shard(), input.name() == "ids");
+}
+
+TEST_F(RunRanksTest, AnotherNumberOfRanksIsOneError) {
+  std::string bytes = bundle();
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  auto alone = Step::create(file, {});
+  EXPECT_EQ(alone.status().message(),
+            "the bundle is for 4 ranks (pp=1,dpr=1,dps=2,cp=1,tp=2,ep=1), but "
+            "1 was started");
+  absl::Status status =
+      comm::runVirtualRanks(2, [&](comm::World &world) -> absl::Status {
+        StepOptions options;
+        options.threads = 1;
+        options.world = &world;
+        return Step::create(file, options).status();
+      });
+  EXPECT_NE(status.message().find("but 2 were started"), std::string::npos)
+      << status;
+}
+
+TEST_F(RunRanksTest, AnErrorNamesRankNumberAndOp) {
+  std::string bytes = bundle();
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  // Rank 2 skips a microbatch: it meets the others in another collective.
+  absl::Status status =
+      comm::runVirtualRanks(4, [&](comm::World &world) -> absl::Status {
+        StepOptions options;
+        options.threads = 1;
+        options.world = &world;
+        auto step = Step::create(file, options);
+        if (!step.ok())
+          return step.status();
+        return (*step)->run(world.rank() == 2 ? "finish" : "accumulate");
+      });
+  std::string text(status.message());
+  for (const char *part : {"rank 2", "number ", "all_reduce", "all_gather"})
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+}
+
+/// What validateBundle says of a bundle that is changed before it is written.
+using Change = std::function<void(bundle::Bundle &)>;
+
+TEST_F(RunRanksTest, BadRanksAreRefused) {
+  // Collectives of @accumulate by number, in the order of the cases.
+  auto collective = [](bundle::Bundle &message,
+                       uint64_t number) -> bundle::Collective & {
+    for (bundle::Program &program : *message.mutable_programs())
+      for (bundle::PlanEntry &entry : *program.mutable_entries())
+        if (entry.has_collective() &&
+            entry.collective().sequence() == number)
+          return *entry.mutable_collective();
+    std::abort();
+  };
+  bundle::Bundle good;
+  std::string bytes = bundle([&](bundle::Bundle &message) { good = message; });
+  ASSERT_TRUE(open(bytes));
+  good.add_blobs()->set_name("cpu.so");
+  ASSERT_TRUE(validateBundle(good).ok()) << validateBundle(good);
+  ASSERT_TRUE(checkPlan(good).ok()) << checkPlan(good);
+
+  struct Bad {
+    Change change;
+    std::string message;
+  };
+  auto at = [&](uint64_t number,
+                std::function<void(bundle::Collective &)> change) -> Change {
+    return [=](bundle::Bundle &message) { change(collective(message, number)); };
+  };
+  std::vector<Bad> cases = {
+      {[](bundle::Bundle &m) { m.clear_header(); },
+       "the bundle has a mesh, but its header does not name the feature "
+       "'ranks'"},
+      {[](bundle::Bundle &m) { m.clear_mesh(); },
+       "the bundle has not a mesh, but its header names the feature 'ranks'"},
+      {[](bundle::Bundle &m) { m.mutable_mesh()->set_tp(0); },
+       "the mesh has 0 ranks along tp, expected 1 or more and 65536 at most "
+       "over all axes"},
+      {[](bundle::Bundle &m) { m.mutable_mesh()->set_pp(INT64_MAX); },
+       "the mesh has 9223372036854775807 ranks along pp, expected 1 or more "
+       "and 65536 at most over all axes"},
+      {[](bundle::Bundle &m) {
+         m.mutable_communicators(0)->mutable_groups(1)->set_ranks(0, 1);
+       },
+       "communicator 0: group 1 is of ranks 1 3, but its axes {tp} make it 2 "
+       "3"},
+      {[](bundle::Bundle &m) { m.mutable_communicators(0)->clear_groups(); },
+       "communicator 0 has 0 groups, but its axes {tp} make 2"},
+      {[](bundle::Bundle &m) { m.mutable_communicators(0)->set_axes(0, "cp"); },
+       "communicator 0 names the axis 'cp', which the mesh "
+       "pp=1,dpr=1,dps=2,cp=1,tp=2,ep=1 has not"},
+      {[](bundle::Bundle &m) { m.mutable_rank_vars(0)->set_communicator(9); },
+       "a coordinate is that in communicator 9, but there are 3"},
+      {[](bundle::Bundle &m) {
+         m.mutable_params(0)->mutable_shard()->set_global_shape(0, 16);
+       },
+       "param 'p0' has 4 along dimension 0, but 16 over {dps} of 2 ranks"},
+      {[](bundle::Bundle &m) {
+         m.mutable_params(0)->mutable_shard()->mutable_dims(1)->set_axes(0,
+                                                                         "dps");
+       },
+       "param 'p0' is split over {dps} in two dimensions"},
+      {[](bundle::Bundle &m) {
+         m.mutable_params(0)->mutable_shard()->mutable_dims(1)->add_sections(3);
+       },
+       "param 'p0' has a section of 3 along dimension 1, which 2 ranks do not "
+       "divide"},
+      {at(0, [](bundle::Collective &c) { c.set_communicator(7); }),
+       "uses communicator 7, but there are 3"},
+      {at(1, [](bundle::Collective &c) { c.set_sequence(5); }),
+       "is number 5, expected 1: collectives have one order on all ranks"},
+      {at(0, [](bundle::Collective &c) { c.set_dtype(bundle::U8); }),
+       "is of u8, expected f32, f64, bf16, i32 or i64"},
+      {at(0, [](bundle::Collective &c) { c.set_wire(bundle::BF16); }),
+       "sends f32 as bf16, expected as it is, or an f32 to reduce as bf16"},
+      {at(0, [](bundle::Collective &c) { c.set_offset(1); }),
+       "has the offset 1 in a group of 2"},
+      {at(0, [](bundle::Collective &c) { c.clear_parts(); }),
+       "has 0 parts, expected 1 to 65536"},
+      {at(0, [](bundle::Collective &c) {
+         c.mutable_parts(0)->set_count(int64_t(1) << 60);
+       }),
+       "has pieces of 1152921504606846976 elements, expected 1 to "
+       "35184372088832"},
+      {at(0, [](bundle::Collective &c) { c.mutable_parts(0)->set_count(16); }),
+       "what is sent has 128 bytes, expected 64"},
+      {at(0, [](bundle::Collective &c) {
+         c.mutable_parts(0)->mutable_send()->set_offset(uint64_t(-4));
+       }),
+       "what is sent has 128 bytes at offset 18446744073709551612"},
+      {at(0, [](bundle::Collective &c) {
+         c.mutable_parts(0)->set_send_outer(2);
+       }),
+       "sends pieces of 32 elements in 2 rows"},
+      {at(0, [](bundle::Collective &c) {
+         c.mutable_parts(0)->set_receive_outer(2);
+       }),
+       "has no receive stage, which its parts need"},
+      {at(1, [](bundle::Collective &c) { c.clear_send_stage(); }),
+       "has no send stage, which its parts need"},
+      {at(0, [](bundle::Collective &c) {
+         c.mutable_parts(0)->mutable_receive()->set_buffer(
+             c.parts(0).send().buffer());
+       }),
+       "what is received has 256 bytes at offset 0, but buffer 'weight:p0' has "
+       "128"},
+  };
+  for (const Bad &bad : cases) {
+    bundle::Bundle message = good;
+    bad.change(message);
+    absl::Status status = validateBundle(message);
+    EXPECT_NE(status.message().find(bad.message), std::string::npos)
+        << status << "\nexpected: " << bad.message;
+  }
+
+  // The plan as a whole: what is sent has been written, what is received fits
+  // its role.
+  bundle::Bundle message = good;
+  bundle::Collective &first = collective(message, 1);
+  uint32_t sent = first.parts(0).send().buffer();
+  for (bundle::Program &program : *message.mutable_programs())
+    for (int i = 0; i < program.entries_size(); ++i)
+      if (program.entries(i).has_collective() &&
+          program.entries(i).collective().sequence() == 0)
+        program.mutable_entries(i)
+            ->mutable_collective()
+            ->mutable_parts(0)
+            ->mutable_receive()
+            ->set_buffer(sent == 0 ? 1 : 0);
+  absl::Status status = validateBundle(message);
+  EXPECT_FALSE(status.ok() && checkPlan(message).ok());
+}
+
+} // namespace
+} // namespace qwen35::test
