@@ -72,6 +72,7 @@ const EvaluatorTable &EvaluatorTable::get() {
     addMoeOps(*filled);
     addNormOps(*filled);
     addOptimizerOps(*filled);
+    addStripeOps(*filled);
     return filled;
   }();
   return *table;

@@ -155,6 +155,7 @@ void addLossOps(EvaluatorTable &table);
 void addMoeOps(EvaluatorTable &table);
 void addNormOps(EvaluatorTable &table);
 void addOptimizerOps(EvaluatorTable &table);
+void addStripeOps(EvaluatorTable &table);
 
 /// The shape of a document table.
 inline SeqTable tableOf(mlir::Value seq) {

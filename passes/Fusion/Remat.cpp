@@ -97,7 +97,8 @@ private:
       return value == norm.getY();
     if (auto norm = dyn_cast<GatedRmsNormOp>(op))
       return value == norm.getY();
-    return isa<RopeOp, CausalConvOp, GdnGatesOp, SwigluOp, MulSigmoidOp>(op);
+    return isa<RopeOp, CausalConvOp, CpCausalConvOp, GdnGatesOp, SwigluOp,
+               MulSigmoidOp>(op);
   }
 
   bool leavesLayer(Operation *op, Value value) {

@@ -12,6 +12,10 @@ def LowerGdn : Pass<"qwen35-lower-gdn", "mlir::func::FuncOp"> {
     are not kept from the forward. Whether both directions share what they have in common is for CSE to decide, run or
     not run after this pass.
 
+    On a rank of a context-parallel group, `cp_gated_delta_rule` and its gradient become the same with `cp_gdn_scan` and
+    `cp_gdn_scan_bwd`, where states enter; `gdn_affine` becomes `gdn_prep` and `cp_gdn_affine`, `gdn_state_grad` `gdn_prep` and
+    `cp_gdn_state_grad`. `gdn_prep` is written with the operands of the rule that follows, so that CSE leaves one.
+
     - **Stage.** S4 to S5, after remat, which sees the delta rule as one op.
     - **Leaves alone.** Everything else.
     - **Numerics.** Equal in exact arithmetic (KERNELS.md 1 and 2); 1e-12 relative in f64.

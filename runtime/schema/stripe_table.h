@@ -54,6 +54,13 @@ struct StripeTable {
   /// [stripes].
   constexpr int64_t starts() const { return offset() + stripes(); }
   constexpr int64_t words() const { return starts() + stripes(); }
+  /// The ranks of a table of so many words; 0 if there is none.
+  static constexpr int64_t ranksOf(int64_t words) {
+    constexpr int64_t head = 8, perRank = 3 * kLocal;
+    return words > head && (words - head) % perRank == 0
+               ? (words - head) / perRank
+               : 0;
+  }
 
   /// Documents that the SeqTable of a rank must hold for rows of `maxDocs`: one
   /// document at most reaches into both of its stripes.

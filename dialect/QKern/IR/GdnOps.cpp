@@ -101,10 +101,9 @@ LogicalResult GdnPrepOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   return success();
 }
 
-LogicalResult GdnScanOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
-                                          Types &out) {
-  Check<GdnScanOp> check{loc};
-  auto v = tensorOf(a.getV());
+/// The operands of gdn_scan, in whichever op.
+template <typename Op, typename Adaptor>
+static FailureOr<Sizes> checkScan(Check<Op> check, Adaptor a) {
   auto sizes = sizesOf(check, a.getKn(), a.getV(), "v", a.getSeq()); // C1, C4
   if (failed(sizes) ||
       failed(check.shape(a.getBeta(), "beta", sizes->gates())) || // C2
@@ -114,10 +113,23 @@ LogicalResult GdnScanOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
           check, a.getV(), "v", {{a.getKn(), "kn"}, {a.getTinv(), "tinv"}},
           {{a.getBeta(), "beta"}, {a.getGamma(), "gamma"}})))
     return failure();
-  int64_t valueDim = v.getDimSize(2);
-  Type element = v.getElementType();
-  out.append({tensorOf(sizes->states(valueDim), element),
-              tensorOf(sizes->tile(valueDim), element)});
+  return sizes;
+}
+
+/// States (or their gradients) and tiles of the columns of `values`.
+static void appendScan(const Sizes &sizes, Value values, Types &out) {
+  int64_t valueDim = tensorOf(values).getDimSize(2);
+  Type element = tensorOf(values).getElementType();
+  out.append({tensorOf(sizes.states(valueDim), element),
+              tensorOf(sizes.tile(valueDim), element)});
+}
+
+LogicalResult GdnScanOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                          Types &out) {
+  auto sizes = checkScan(Check<GdnScanOp>{loc}, a);
+  if (failed(sizes))
+    return failure();
+  appendScan(*sizes, a.getV(), out);
   return success();
 }
 
@@ -143,10 +155,9 @@ LogicalResult GdnOutOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
   return success();
 }
 
-LogicalResult GdnScanBwdOp::inferReturnTypes(MLIRContext *, Where loc,
-                                             Adaptor a, Types &out) {
-  Check<GdnScanBwdOp> check{loc};
-  auto d = tensorOf(a.getDO());
+/// The operands of gdn_scan_bwd, in whichever op.
+template <typename Op, typename Adaptor>
+static FailureOr<Sizes> checkScanBwd(Check<Op> check, Adaptor a) {
   if (failed(check.sameType(a.getKn(), "kn", a.getQn(), "qn"))) // C1
     return failure();
   auto sizes = sizesOf(check, a.getKn(), a.getDO(), "do", a.getSeq());
@@ -158,10 +169,15 @@ LogicalResult GdnScanBwdOp::inferReturnTypes(MLIRContext *, Where loc,
           check, a.getDO(), "do", {{a.getKn(), "kn"}, {a.getTinv(), "tinv"}},
           {{a.getBeta(), "beta"}, {a.getGamma(), "gamma"}})))
     return failure();
-  int64_t valueDim = d.getDimSize(2);
-  Type element = d.getElementType();
-  out.append({tensorOf(sizes->states(valueDim), element),
-              tensorOf(sizes->tile(valueDim), element)});
+  return sizes;
+}
+
+LogicalResult GdnScanBwdOp::inferReturnTypes(MLIRContext *, Where loc,
+                                             Adaptor a, Types &out) {
+  auto sizes = checkScanBwd(Check<GdnScanBwdOp>{loc}, a);
+  if (failed(sizes))
+    return failure();
+  appendScan(*sizes, a.getDO(), out);
   return success();
 }
 
@@ -198,6 +214,68 @@ LogicalResult GdnLocalBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   out.append({a.getQn().getType(), a.getKn().getType(), v,
               tensorOf(sizes->gates(), gamma.getElementType()),
               a.getBeta().getType()});
+  return success();
+}
+
+/// `[2,Hv,dk,columns]` of a rank.
+static SmallVector<int64_t> stripeStates(const Sizes &sizes, int64_t columns) {
+  return {StripeTable::kLocal, sizes.valueHeads, sizes.keyDim, columns};
+}
+
+LogicalResult CpGdnAffineOp::inferReturnTypes(MLIRContext *, Where loc,
+                                              Adaptor a, Types &out) {
+  Check<CpGdnAffineOp> check{loc};
+  auto sizes = checkScan(check, a);
+  if (failed(sizes) ||
+      failed(check.stripes(sizes->tokens, a.getSeq(), a.getStripes())))
+    return failure();
+  Type element = tensorOf(a.getGamma()).getElementType();
+  int64_t valueDim = tensorOf(a.getV()).getDimSize(2);
+  out.append({tensorOf(stripeStates(*sizes, sizes->keyDim), element),
+              tensorOf(stripeStates(*sizes, valueDim), element)});
+  return success();
+}
+
+LogicalResult CpGdnScanOp::inferReturnTypes(MLIRContext *, Where loc, Adaptor a,
+                                            Types &out) {
+  Check<CpGdnScanOp> check{loc};
+  auto sizes = checkScan(check, a);
+  int64_t valueDim = tensorOf(a.getV()).getDimSize(2);
+  if (failed(sizes) ||
+      failed(check.shape(a.getBefore(), "before",
+                         stripeStates(*sizes, valueDim))) ||
+      failed(check.stats(a.getBefore(), "before", a.getV(), "v")) ||
+      failed(check.stripes(sizes->tokens, a.getSeq(), a.getStripes())))
+    return failure();
+  appendScan(*sizes, a.getV(), out);
+  return success();
+}
+
+LogicalResult CpGdnScanBwdOp::inferReturnTypes(MLIRContext *, Where loc,
+                                               Adaptor a, Types &out) {
+  Check<CpGdnScanBwdOp> check{loc};
+  auto sizes = checkScanBwd(check, a);
+  int64_t valueDim = tensorOf(a.getDO()).getDimSize(2);
+  if (failed(sizes) ||
+      failed(check.shape(a.getAfter(), "after",
+                         stripeStates(*sizes, valueDim))) ||
+      failed(check.stats(a.getAfter(), "after", a.getDO(), "do")) ||
+      failed(check.stripes(sizes->tokens, a.getSeq(), a.getStripes())))
+    return failure();
+  appendScan(*sizes, a.getDO(), out);
+  return success();
+}
+
+LogicalResult CpGdnStateGradOp::inferReturnTypes(MLIRContext *, Where loc,
+                                                 Adaptor a, Types &out) {
+  Check<CpGdnStateGradOp> check{loc};
+  auto sizes = checkScanBwd(check, a);
+  if (failed(sizes) ||
+      failed(check.stripes(sizes->tokens, a.getSeq(), a.getStripes())))
+    return failure();
+  out.push_back(tensorOf(
+      stripeStates(*sizes, tensorOf(a.getDO()).getDimSize(2)),
+      tensorOf(a.getGamma()).getElementType()));
   return success();
 }
 

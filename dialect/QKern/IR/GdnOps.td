@@ -173,3 +173,90 @@ def QKern_GdnLocalBwdOp : QKern_MathOp<"gdn_local_bwd"> {
                        F64Attr:$scale);
   let results = (outs Qwen35_Heads:$dq, Qwen35_Heads:$dk, Qwen35_Heads:$dv, Qwen35_Matrix:$dg, Qwen35_Matrix:$dbeta);
 }
+
+// Stripes of a row that is cut over a context-parallel group (qwen35 StripeOps.td): the documents of `seq` are segments, and
+// a state enters the first segment of a stripe and leaves its last.
+
+def QKern_CpGdnAffineOp : QKern_MathOp<"cp_gdn_affine"> {
+  let summary = "S -> M S + b of the rank's stripes, chunk by chunk";
+  let description = [{
+    `b` is S of `gdn_scan` after the last chunk of the stripe's last segment. `m` is the same from S = I with V = 0, of a
+    stripe that is one segment whose document begins before it; else 0.
+
+    - **Shapes.** `kn`, `v`, `beta`, `gamma`, `tinv`: as `gdn_scan`; `m`: `[2,Hv,dk,dk]`; `b`: `[2,Hv,dk,dv]`.
+    - **Rounding.** `m` and `b` are f32 (f64 where values are).
+    - **Constraints.** Those of `gdn_scan`; the tables agree.
+
+    Example:
+    ```mlir
+    %m, %b = qkern.cp_gdn_affine %kn, %v, %beta, %gamma, %tinv, %seq, %stripes
+        : tensor<64x2x16xf32>, tensor<64x4x8xf32>, tensor<64x4xf32>, tensor<5x4x64xf32>, tensor<5x4x64x64xf32>,
+          !qwen35.seq<64, 4>, tensor<20xi32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Heads:$kn, Qwen35_Heads:$v, Qwen35_Matrix:$beta, Qwen35_Heads:$gamma, QKern_States:$tinv,
+                       Qwen35_SeqType:$seq, Qwen35_Stripes:$stripes);
+  let results = (outs QKern_States:$m, QKern_States:$b);
+}
+
+def QKern_CpGdnScanOp : QKern_MathOp<"cp_gdn_scan"> {
+  let summary = "gdn_scan, where states enter the stripes";
+  let description = [{
+    As `gdn_scan`, from S = `before[j]` at the first chunk of stripe j unless a document begins there.
+
+    - **Shapes.** As `gdn_scan`; `before`: `[2,Hv,dk,dv]`.
+    - **Constraints.** Those of `gdn_scan`; `before` is f32; the tables agree.
+
+    Example:
+    ```mlir
+    %states, %vnew = qkern.cp_gdn_scan %kn, %v, %beta, %gamma, %tinv, %before, %seq, %stripes
+        : tensor<64x2x16xf32>, tensor<64x4x8xf32>, tensor<64x4xf32>, tensor<5x4x64xf32>, tensor<5x4x64x64xf32>,
+          tensor<2x4x16x8xf32>, !qwen35.seq<64, 4>, tensor<20xi32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Heads:$kn, Qwen35_Heads:$v, Qwen35_Matrix:$beta, Qwen35_Heads:$gamma, QKern_States:$tinv,
+                       QKern_States:$before, Qwen35_SeqType:$seq, Qwen35_Stripes:$stripes);
+  let results = (outs QKern_States:$states, QKern_States:$vnew);
+}
+
+def QKern_CpGdnScanBwdOp : QKern_MathOp<"cp_gdn_scan_bwd"> {
+  let summary = "gdn_scan_bwd, where state gradients enter the stripes from behind";
+  let description = [{
+    As `gdn_scan_bwd`, from D = `after[j]` at the last chunk of stripe j.
+
+    - **Shapes.** As `gdn_scan_bwd`; `after`: `[2,Hv,dk,dv]`.
+    - **Constraints.** Those of `gdn_scan_bwd`; `after` is f32; the tables agree.
+
+    Example:
+    ```mlir
+    %dstates, %z = qkern.cp_gdn_scan_bwd %qn, %kn, %do, %beta, %gamma, %tinv, %after, %seq, %stripes <{scale = 0.25}>
+        : tensor<64x2x16xf32>, tensor<64x2x16xf32>, tensor<64x4x8xf32>, tensor<64x4xf32>, tensor<5x4x64xf32>,
+          tensor<5x4x64x64xf32>, tensor<2x4x16x8xf32>, !qwen35.seq<64, 4>, tensor<20xi32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Heads:$qn, Qwen35_Heads:$kn, Qwen35_Heads:$d_o, Qwen35_Matrix:$beta, Qwen35_Heads:$gamma,
+                       QKern_States:$tinv, QKern_States:$after, Qwen35_SeqType:$seq, Qwen35_Stripes:$stripes,
+                       F64Attr:$scale);
+  let results = (outs QKern_States:$dstates, QKern_States:$z);
+}
+
+def QKern_CpGdnStateGradOp : QKern_MathOp<"cp_gdn_state_grad"> {
+  let summary = "State gradient before each of the rank's stripes by its own outputs";
+  let description = [{
+    D of `gdn_scan_bwd` before the first chunk of the stripe's first segment, 0 if a document begins there.
+
+    - **Shapes.** As `gdn_scan_bwd`; `c`: `[2,Hv,dk,dv]`.
+    - **Rounding.** `c` is f32 (f64 where values are).
+    - **Constraints.** Those of `gdn_scan_bwd`; the tables agree.
+
+    Example:
+    ```mlir
+    %c = qkern.cp_gdn_state_grad %qn, %kn, %do, %beta, %gamma, %tinv, %seq, %stripes <{scale = 0.25}>
+        : tensor<64x2x16xf32>, tensor<64x2x16xf32>, tensor<64x4x8xf32>, tensor<64x4xf32>, tensor<5x4x64xf32>,
+          tensor<5x4x64x64xf32>, !qwen35.seq<64, 4>, tensor<20xi32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Heads:$qn, Qwen35_Heads:$kn, Qwen35_Heads:$d_o, Qwen35_Matrix:$beta, Qwen35_Heads:$gamma,
+                       QKern_States:$tinv, Qwen35_SeqType:$seq, Qwen35_Stripes:$stripes, F64Attr:$scale);
+  let results = (outs QKern_States:$c);
+}

@@ -2,6 +2,7 @@
 #define QWEN35_DIALECT_QWEN35_IR_INFER_H
 
 #include "dialect/Qwen35/IR/Qwen35Dialect.h"
+#include "runtime/schema/stripe_table.h"
 
 namespace qwen35 {
 
@@ -101,6 +102,25 @@ struct Check {
       return mlir::success();
     return fail("has ", tokens, " tokens but its document table describes ",
                 table);
+  }
+
+  /// How many ranks share a row whose stripes `stripes` describes.
+  mlir::FailureOr<int64_t> ranks(mlir::Value stripes) const {
+    int64_t words = tensorOf(stripes).getNumElements();
+    if (int64_t ranks = StripeTable::ranksOf(words))
+      return ranks;
+    return fail("stripes has ", words,
+                " words, expected 8 and 6 for each of the ranks");
+  }
+
+  /// The same for a rank that has `tokens`, which both tables describe.
+  mlir::FailureOr<int64_t> stripes(int64_t tokens, mlir::Value seq,
+                                   mlir::Value stripes) const {
+    if (failed(this->tokens(tokens, seq)))
+      return mlir::failure();
+    if (tokens % StripeTable::kLocal != 0)
+      return fail("has ", tokens, " tokens, which are not two stripes");
+    return ranks(stripes);
   }
 
   mlir::LogicalResult positive(const llvm::APFloat &value,

@@ -42,6 +42,10 @@ void Qwen35Dialect::initialize() {
       >();
   addOperations<
 #define GET_OP_LIST
+#include "dialect/Qwen35/IR/StripeOps.cpp.inc"
+      >();
+  addOperations<
+#define GET_OP_LIST
 #include "dialect/Qwen35/IR/MoeOps.cpp.inc"
       >();
   addOperations<

@@ -24,6 +24,8 @@
 #define GET_OP_CLASSES
 #include "dialect/Qwen35/IR/DeltaOps.h.inc"
 #define GET_OP_CLASSES
+#include "dialect/Qwen35/IR/StripeOps.h.inc"
+#define GET_OP_CLASSES
 #include "dialect/Qwen35/IR/MoeOps.h.inc"
 #define GET_OP_CLASSES
 #include "dialect/Qwen35/IR/LossOps.h.inc"

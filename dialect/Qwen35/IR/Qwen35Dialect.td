@@ -40,6 +40,8 @@ def Qwen35_Tensor : StaticShapeTensorOf<[Qwen35_Float]>;
 def Qwen35_Vector : Qwen35_Static<[Qwen35_Float], 1, "static vector">;
 def Qwen35_Matrix : Qwen35_Static<[Qwen35_Float], 2, "static matrix">;
 def Qwen35_Heads : Qwen35_Static<[Qwen35_Float], 3, "static rank-3 tensor">;
+def Qwen35_States : Qwen35_Static<[Qwen35_Float], 4, "static rank-4 tensor">;
+def Qwen35_Stripes : Qwen35_Static<[I32], 1, "static vector of i32">;
 def Qwen35_Scalar : Qwen35_Static<[Qwen35_Float], 0, "scalar tensor">;
 def Qwen35_Ids : StaticShapeTensorOf<[I32]>;
 

@@ -196,7 +196,9 @@ absl::Status gdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
                      absl::Span<const Real> beta, absl::Span<const Real> gamma,
                      absl::Span<const Real> tinv, const SeqTable &shape,
                      absl::Span<const int32_t> seq, const DeltaDims &dims,
-                     absl::Span<Real> states, absl::Span<Real> vnew) {
+                     absl::Span<Real> states, absl::Span<Real> vnew,
+                     absl::Span<const Real> initialStates,
+                     absl::Span<Real> finalStates) {
   int64_t heads = dims.valueHeads, chunks = shape.chunks();
   Checks checks("gdn_scan");
   checkChunks(checks, shape, seq, dims, kn, gamma);
@@ -205,7 +207,11 @@ absl::Status gdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
       .shape("tinv", tinv.size(), {chunks, heads, kChunk, kChunk})
       .shape("states", states.size(),
              {chunks, heads, dims.keyDim, dims.valueDim})
-      .shape("vnew", vnew.size(), {chunks, heads, kChunk, dims.valueDim});
+      .shape("vnew", vnew.size(), {chunks, heads, kChunk, dims.valueDim})
+      .optionalShape("initial states", initialStates.size(),
+                     {shape.maxDocs, heads, dims.keyDim, dims.valueDim})
+      .optionalShape("final states", finalStates.size(),
+                     {shape.maxDocs, heads, dims.keyDim, dims.valueDim});
   if (!checks.ok())
     return checks.status();
   Documents documents(shape, seq);
@@ -213,7 +219,12 @@ absl::Status gdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
   auto state = stateBuffer.shaped(dims.keyDim, dims.valueDim);
   for (int64_t doc = 0; doc < documents.count(); ++doc)
     for (int64_t h = 0; h < heads; ++h) {
-      std::fill(state.row(0), state.row(dims.keyDim), Real(0));
+      int64_t slot = (doc * heads + h) * dims.keyDim * dims.valueDim;
+      if (initialStates.empty())
+        std::fill(state.row(0), state.row(dims.keyDim), Real(0));
+      else
+        std::copy_n(initialStates.data() + slot, dims.keyDim * dims.valueDim,
+                    state.row(0));
       for (int64_t chunk = documents.firstChunk(doc);
            chunk < documents.endChunk(doc); ++chunk) {
         Tile tile(dims, documents, chunk, h);
@@ -243,6 +254,9 @@ absl::Status gdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
         scaleRows(state, [&](int64_t) { return decay.whole(); });
         multiply<Real>(state, keys.transposed(), rows, /*accumulate=*/true);
       }
+      if (!finalStates.empty())
+        std::copy(state.row(0), state.row(dims.keyDim),
+                  finalStates.data() + slot);
     }
   return absl::OkStatus();
 }
@@ -291,7 +305,8 @@ absl::Status gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
                         absl::Span<const Real> tinv, const SeqTable &shape,
                         absl::Span<const int32_t> seq, const DeltaDims &dims,
                         double scale, absl::Span<Real> dstates,
-                        absl::Span<Real> z) {
+                        absl::Span<Real> z, absl::Span<const Real> dFinalStates,
+                        absl::Span<Real> dInitialStates) {
   int64_t heads = dims.valueHeads, chunks = shape.chunks();
   Checks checks("gdn_scan_bwd");
   checkChunks(checks, shape, seq, dims, kn, gamma);
@@ -301,7 +316,11 @@ absl::Status gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
       .shape("tinv", tinv.size(), {chunks, heads, kChunk, kChunk})
       .shape("dstates", dstates.size(),
              {chunks, heads, dims.keyDim, dims.valueDim})
-      .shape("z", z.size(), {chunks, heads, kChunk, dims.valueDim});
+      .shape("z", z.size(), {chunks, heads, kChunk, dims.valueDim})
+      .optionalShape("final state gradients", dFinalStates.size(),
+                     {shape.maxDocs, heads, dims.keyDim, dims.valueDim})
+      .optionalShape("initial state gradients", dInitialStates.size(),
+                     {shape.maxDocs, heads, dims.keyDim, dims.valueDim});
   if (!checks.ok())
     return checks.status();
   Documents documents(shape, seq);
@@ -309,7 +328,12 @@ absl::Status gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
   auto state = stateBuffer.shaped(dims.keyDim, dims.valueDim);
   for (int64_t doc = 0; doc < documents.count(); ++doc)
     for (int64_t h = 0; h < heads; ++h) {
-      std::fill(state.row(0), state.row(dims.keyDim), Real(0));
+      int64_t slot = (doc * heads + h) * dims.keyDim * dims.valueDim;
+      if (dFinalStates.empty())
+        std::fill(state.row(0), state.row(dims.keyDim), Real(0));
+      else
+        std::copy_n(dFinalStates.data() + slot, dims.keyDim * dims.valueDim,
+                    state.row(0));
       for (int64_t chunk = documents.endChunk(doc) - 1;
            chunk >= documents.firstChunk(doc); --chunk) {
         Tile tile(dims, documents, chunk, h);
@@ -349,6 +373,9 @@ absl::Status gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
         }
         multiply<Real>(state, queries.transposed(), rows, /*accumulate=*/true);
       }
+      if (!dInitialStates.empty())
+        std::copy(state.row(0), state.row(dims.keyDim),
+                  dInitialStates.data() + slot);
     }
   return absl::OkStatus();
 }
@@ -509,7 +536,7 @@ gdnLocalBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       absl::Span<const Real>, absl::Span<const Real>, const SeqTable &,        \
       absl::Span<const int32_t>, const DeltaDims &, absl::Span<Real>,          \
-      absl::Span<Real>);                                                       \
+      absl::Span<Real>, absl::Span<const Real>, absl::Span<Real>);             \
   template absl::Status gdnOut<Real>(                                          \
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       absl::Span<const Real>, absl::Span<const Real>, const SeqTable &,        \
@@ -518,7 +545,8 @@ gdnLocalBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       const SeqTable &, absl::Span<const int32_t>, const DeltaDims &, double,  \
-      absl::Span<Real>, absl::Span<Real>);                                     \
+      absl::Span<Real>, absl::Span<Real>, absl::Span<const Real>,              \
+      absl::Span<Real>);                                                       \
   template absl::Status gdnLocalBwd<Real>(                                     \
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \

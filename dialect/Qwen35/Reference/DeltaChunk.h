@@ -55,6 +55,8 @@ absl::Status gdnPrep(absl::Span<const Real> q, absl::Span<const Real> k,
 ///         beta: [tokens, valueHeads]; gamma, tinv: as gdnPrep; states: [Nc,
 ///         valueHeads, keyDim, valueDim], S before the chunk; vnew: [Nc,
 ///         valueHeads, 64, valueDim], V', rows past the last are 0.
+///         initialStates, finalStates: [shape.maxDocs, valueHeads, keyDim,
+///         valueDim], or empty for none; as in gatedDeltaRule.
 /// Units   gamma is in nats.
 /// Errors  InvalidArgument if a span's length is not its shape's, seq is not a
 ///         document table or keyHeads does not divide valueHeads.
@@ -64,7 +66,9 @@ absl::Status gdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
                      absl::Span<const Real> beta, absl::Span<const Real> gamma,
                      absl::Span<const Real> tinv, const SeqTable &shape,
                      absl::Span<const int32_t> seq, const DeltaDims &dims,
-                     absl::Span<Real> states, absl::Span<Real> vnew);
+                     absl::Span<Real> states, absl::Span<Real> vnew,
+                     absl::Span<const Real> initialStates = {},
+                     absl::Span<Real> finalStates = {});
 
 /// Outputs of each chunk by itself: the meaning of `qkern.gdn_out`.
 ///
@@ -94,18 +98,20 @@ absl::Status gdnOut(absl::Span<const Real> qn, absl::Span<const Real> kn,
 ///         valueDim]; beta: [tokens, valueHeads]; gamma, tinv: as gdnPrep;
 ///         dstates: [Nc, valueHeads, keyDim, valueDim], D after the chunk, the
 ///         gradient of the state that the chunk leaves; z: [Nc, valueHeads, 64,
-///         valueDim], rows past the last are 0.
+///         valueDim], rows past the last are 0. dFinalStates, dInitialStates:
+///         as the states of gdnScan, or empty.
 /// Units   gamma is in nats.
 /// Errors  As gdnScan.
 /// Source  KERNELS.md 2.1, 2.2.
 template <typename Real>
-absl::Status gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
-                        absl::Span<const Real> dO, absl::Span<const Real> beta,
-                        absl::Span<const Real> gamma,
-                        absl::Span<const Real> tinv, const SeqTable &shape,
-                        absl::Span<const int32_t> seq, const DeltaDims &dims,
-                        double scale, absl::Span<Real> dstates,
-                        absl::Span<Real> z);
+absl::Status
+gdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
+           absl::Span<const Real> dO, absl::Span<const Real> beta,
+           absl::Span<const Real> gamma, absl::Span<const Real> tinv,
+           const SeqTable &shape, absl::Span<const int32_t> seq,
+           const DeltaDims &dims, double scale, absl::Span<Real> dstates,
+           absl::Span<Real> z, absl::Span<const Real> dFinalStates = {},
+           absl::Span<Real> dInitialStates = {});
 
 /// Gradients of each chunk by itself: the meaning of `qkern.gdn_local_bwd`,
 /// the table of KERNELS.md 2.2, then the L2 norms backward.

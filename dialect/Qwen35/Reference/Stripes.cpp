@@ -384,6 +384,119 @@ absl::Status gdnStateGrad(absl::Span<const Real> dO, absl::Span<const Real> q,
 }
 
 //===----------------------------------------------------------------------===//
+// Delta rule in chunks
+//===----------------------------------------------------------------------===//
+
+template <typename Real>
+absl::Status
+cpGdnAffine(absl::Span<const Real> kn, absl::Span<const Real> v,
+            absl::Span<const Real> beta, absl::Span<const Real> gamma,
+            absl::Span<const Real> tinv, const SeqTable &shape,
+            absl::Span<const int32_t> seq, const StripeView &view,
+            const DeltaDims &dims, absl::Span<Real> m, absl::Span<Real> b) {
+  int64_t heads = dims.valueHeads, keyDim = dims.keyDim;
+  Checks checks("cp_gdn_affine");
+  checkStripes(checks, view, shape, seq);
+  checks.shape("m", m.size(), {kLocal, heads, keyDim, keyDim})
+      .shape("b", b.size(), {kLocal, heads, keyDim, dims.valueDim});
+  if (!checks.ok())
+    return checks.status();
+  Stripes stripes(view);
+  // M are the states from the identity without values.
+  DeltaDims square{dims.keyHeads, heads, keyDim, keyDim};
+  std::vector<Real> none(shape.tokens * heads * keyDim, Real(0));
+  for (bool map : {true, false}) {
+    const DeltaDims &d = map ? square : dims;
+    int64_t columns = d.valueDim, size = heads * keyDim * columns;
+    std::vector<Real> begin(shape.maxDocs * size, Real(0)), end(begin.size());
+    for (int64_t i = 0; map && i < static_cast<int64_t>(begin.size()); ++i)
+      begin[i] = i / columns % keyDim == i % columns;
+    std::vector<Real> states(shape.chunks() * size);
+    std::vector<Real> vnew(shape.chunks() * heads * SeqTable::kChunk * columns);
+    absl::Status status =
+        gdnScan<Real>(kn, map ? absl::MakeConstSpan(none) : v, beta, gamma,
+                      tinv, shape, seq, d, absl::MakeSpan(states),
+                      absl::MakeSpan(vnew), begin, absl::MakeSpan(end));
+    if (!status.ok())
+      return status;
+    for (int64_t j = 0; j < kLocal; ++j) {
+      auto to = (map ? m : b).begin() + j * size;
+      if (map && !stripes.passes(stripes.index(j)))
+        std::fill_n(to, size, Real(0));
+      else
+        std::copy_n(end.begin() + stripes.lastSegment(j) * size, size, to);
+    }
+  }
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status
+cpGdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
+          absl::Span<const Real> beta, absl::Span<const Real> gamma,
+          absl::Span<const Real> tinv, absl::Span<const Real> before,
+          const SeqTable &shape, absl::Span<const int32_t> seq,
+          const StripeView &view, const DeltaDims &dims,
+          absl::Span<Real> states, absl::Span<Real> vnew) {
+  Checks checks("cp_gdn_scan");
+  checkStates(checks, shape, seq, view, dims, "before", before);
+  if (!checks.ok())
+    return checks.status();
+  return gdnScan<Real>(kn, v, beta, gamma, tinv, shape, seq, dims, states, vnew,
+                       bySegment(shape, Stripes(view), before, /*first=*/true));
+}
+
+template <typename Real>
+absl::Status
+cpGdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
+             absl::Span<const Real> dO, absl::Span<const Real> beta,
+             absl::Span<const Real> gamma, absl::Span<const Real> tinv,
+             absl::Span<const Real> after, const SeqTable &shape,
+             absl::Span<const int32_t> seq, const StripeView &view,
+             const DeltaDims &dims, double scale, absl::Span<Real> dstates,
+             absl::Span<Real> z) {
+  Checks checks("cp_gdn_scan_bwd");
+  checkStates(checks, shape, seq, view, dims, "after", after);
+  if (!checks.ok())
+    return checks.status();
+  return gdnScanBwd<Real>(
+      qn, kn, dO, beta, gamma, tinv, shape, seq, dims, scale, dstates, z,
+      bySegment(shape, Stripes(view), after, /*first=*/false));
+}
+
+template <typename Real>
+absl::Status
+cpGdnStateGrad(absl::Span<const Real> qn, absl::Span<const Real> kn,
+               absl::Span<const Real> dO, absl::Span<const Real> beta,
+               absl::Span<const Real> gamma, absl::Span<const Real> tinv,
+               const SeqTable &shape, absl::Span<const int32_t> seq,
+               const StripeView &view, const DeltaDims &dims, double scale,
+               absl::Span<Real> c) {
+  int64_t size = dims.valueHeads * dims.keyDim * dims.valueDim;
+  Checks checks("cp_gdn_state_grad");
+  checkStates<Real>(checks, shape, seq, view, dims, "c", c);
+  if (!checks.ok())
+    return checks.status();
+  Stripes stripes(view);
+  std::vector<Real> dstates(shape.chunks() * size);
+  std::vector<Real> z(shape.chunks() * dims.valueHeads * SeqTable::kChunk *
+                      dims.valueDim);
+  std::vector<Real> begin(shape.maxDocs * size);
+  absl::Status status = gdnScanBwd<Real>(
+      qn, kn, dO, beta, gamma, tinv, shape, seq, dims, scale,
+      absl::MakeSpan(dstates), absl::MakeSpan(z), {}, absl::MakeSpan(begin));
+  if (!status.ok())
+    return status;
+  for (int64_t j = 0; j < kLocal; ++j)
+    if (stripes.continues(stripes.index(j)))
+      std::copy_n(begin.begin() + stripes.firstSegment(j) * size, size,
+                  c.begin() + j * size);
+    else
+      std::fill_n(c.begin() + j * size, size, Real(0));
+  return absl::OkStatus();
+}
+
+//===----------------------------------------------------------------------===//
 // Convolution
 //===----------------------------------------------------------------------===//
 
@@ -697,6 +810,27 @@ cpAttentionBwd(absl::Span<const Real> dO, absl::Span<const Real> q,
       absl::Span<const int32_t>, const StripeView &, const DeltaDims &,        \
       double, double, absl::Span<Real>, absl::Span<Real>, absl::Span<Real>,    \
       absl::Span<Real>, absl::Span<Real>);                                     \
+  template absl::Status cpGdnAffine<Real>(                                     \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<const Real>, absl::Span<const Real>, const SeqTable &,        \
+      absl::Span<const int32_t>, const StripeView &, const DeltaDims &,        \
+      absl::Span<Real>, absl::Span<Real>);                                     \
+  template absl::Status cpGdnScan<Real>(                                       \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      const SeqTable &, absl::Span<const int32_t>, const StripeView &,         \
+      const DeltaDims &, absl::Span<Real>, absl::Span<Real>);                  \
+  template absl::Status cpGdnScanBwd<Real>(                                    \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<const Real>, const SeqTable &, absl::Span<const int32_t>,     \
+      const StripeView &, const DeltaDims &, double, absl::Span<Real>,         \
+      absl::Span<Real>);                                                       \
+  template absl::Status cpGdnStateGrad<Real>(                                  \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      const SeqTable &, absl::Span<const int32_t>, const StripeView &,         \
+      const DeltaDims &, double, absl::Span<Real>);                            \
   template absl::Status stripeTails<Real>(absl::Span<const Real>, int64_t,     \
                                           int64_t, int64_t, absl::Span<Real>); \
   template absl::Status cpCausalConv<Real>(                                    \

@@ -3,7 +3,7 @@
 
 #include "dialect/Qwen35/Reference/Attention.h"
 #include "dialect/Qwen35/Reference/Checks.h"
-#include "dialect/Qwen35/Reference/Delta.h"
+#include "dialect/Qwen35/Reference/DeltaChunk.h"
 #include "runtime/schema/stripe_table.h"
 
 // What a rank of a context-parallel group computes of a row that is cut into
@@ -182,6 +182,60 @@ absl::Status cpGatedDeltaRuleBwd(
     const StripeView &stripes, const DeltaDims &dims, double scale, double eps,
     absl::Span<Real> dq, absl::Span<Real> dk, absl::Span<Real> dv,
     absl::Span<Real> dg, absl::Span<Real> dbeta);
+
+//===----------------------------------------------------------------------===//
+// The same in chunks (DeltaChunk.h): gdnAffine is gdnPrep and cpGdnAffine,
+// gdnStateGrad gdnPrep and cpGdnStateGrad; cpGdnScan and cpGdnScanBwd are in
+// the places of gdnScan and gdnScanBwd.
+//===----------------------------------------------------------------------===//
+
+/// The meaning of `qkern.cp_gdn_affine`.
+///
+/// Shapes  kn, v, beta, gamma, tinv: as gdnScan; m, b: as gdnAffine.
+template <typename Real>
+absl::Status
+cpGdnAffine(absl::Span<const Real> kn, absl::Span<const Real> v,
+            absl::Span<const Real> beta, absl::Span<const Real> gamma,
+            absl::Span<const Real> tinv, const SeqTable &shape,
+            absl::Span<const int32_t> seq, const StripeView &stripes,
+            const DeltaDims &dims, absl::Span<Real> m, absl::Span<Real> b);
+
+/// The meaning of `qkern.cp_gdn_scan`.
+///
+/// Shapes  As gdnScan; before: [2, valueHeads, keyDim, valueDim].
+template <typename Real>
+absl::Status
+cpGdnScan(absl::Span<const Real> kn, absl::Span<const Real> v,
+          absl::Span<const Real> beta, absl::Span<const Real> gamma,
+          absl::Span<const Real> tinv, absl::Span<const Real> before,
+          const SeqTable &shape, absl::Span<const int32_t> seq,
+          const StripeView &stripes, const DeltaDims &dims,
+          absl::Span<Real> states, absl::Span<Real> vnew);
+
+/// The meaning of `qkern.cp_gdn_scan_bwd`.
+///
+/// Shapes  As gdnScanBwd; after: [2, valueHeads, keyDim, valueDim].
+template <typename Real>
+absl::Status
+cpGdnScanBwd(absl::Span<const Real> qn, absl::Span<const Real> kn,
+             absl::Span<const Real> dO, absl::Span<const Real> beta,
+             absl::Span<const Real> gamma, absl::Span<const Real> tinv,
+             absl::Span<const Real> after, const SeqTable &shape,
+             absl::Span<const int32_t> seq, const StripeView &stripes,
+             const DeltaDims &dims, double scale, absl::Span<Real> dstates,
+             absl::Span<Real> z);
+
+/// The meaning of `qkern.cp_gdn_state_grad`.
+///
+/// Shapes  qn, kn, dO, beta, gamma, tinv: as gdnScanBwd; c: as gdnStateGrad.
+template <typename Real>
+absl::Status
+cpGdnStateGrad(absl::Span<const Real> qn, absl::Span<const Real> kn,
+               absl::Span<const Real> dO, absl::Span<const Real> beta,
+               absl::Span<const Real> gamma, absl::Span<const Real> tinv,
+               const SeqTable &shape, absl::Span<const int32_t> seq,
+               const StripeView &stripes, const DeltaDims &dims, double scale,
+               absl::Span<Real> c);
 
 //===----------------------------------------------------------------------===//
 // Convolution. A stripe reads taps - 1 rows of the one before it.

@@ -1,5 +1,6 @@
-#include "passes/Kernels/Passes.h"
 #include "test/unit/interpreter/ModuleTest.h"
+
+#include "passes/Kernels/Passes.h"
 
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"

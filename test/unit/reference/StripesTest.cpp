@@ -85,6 +85,88 @@ DeltaResults<double> onRanks(const DeltaCase &c, const StripedRow &row) {
   return whole;
 }
 
+/// The same through the chunk ops. What they need not write holds NaN before.
+DeltaResults<double> onRanksByChunk(const DeltaCase &c, const StripedRow &row) {
+  const DeltaDims &dims = c.dims;
+  SeqTable shape = row.local();
+  int64_t ranks = row.ranks, heads = dims.valueHeads, tokens = shape.tokens;
+  int64_t size = heads * dims.keyDim * dims.valueDim, slots = shape.chunks();
+  struct Prepared {
+    std::vector<int32_t> seq, stripes;
+    Vector qn, kn, qr, kr, gamma, tinv, v, beta, dO, m, b, c;
+  };
+  std::vector<Prepared> all(ranks);
+  std::vector<Vector> m, b, grads;
+  for (int64_t r = 0; r < ranks; ++r) {
+    Prepared &p = all[r];
+    p.seq = row.seq(r);
+    p.stripes = row.stripes(r);
+    p.v = row.scatter(c.v, r);
+    p.beta = row.scatter(c.beta, r);
+    p.dO = row.scatter(c.dO, r);
+    p.qn = p.kn = poison<double>(tokens * dims.keyHeads * dims.keyDim);
+    p.qr = p.kr = poison<double>(tokens * dims.keyHeads);
+    p.gamma = poison<double>(slots * heads * 64);
+    p.tinv = poison<double>(slots * heads * 64 * 64);
+    p.m = poison<double>(2 * heads * dims.keyDim * dims.keyDim);
+    p.b = p.c = poison<double>(2 * size);
+    StripeView view{ranks, p.stripes};
+    check(gdnPrep<double>(row.scatter(c.q, r), row.scatter(c.k, r),
+                          row.scatter(c.g, r), p.beta, shape, p.seq, dims,
+                          c.eps, MakeSpan(p.qn), MakeSpan(p.kn), MakeSpan(p.qr),
+                          MakeSpan(p.kr), MakeSpan(p.gamma), MakeSpan(p.tinv)));
+    check(cpGdnAffine<double>(p.kn, p.v, p.beta, p.gamma, p.tinv, shape, p.seq,
+                              view, dims, MakeSpan(p.m), MakeSpan(p.b)));
+    check(cpGdnStateGrad<double>(p.qn, p.kn, p.dO, p.beta, p.gamma, p.tinv,
+                                 shape, p.seq, view, dims, c.scale,
+                                 MakeSpan(p.c)));
+    m.push_back(p.m);
+    b.push_back(p.b);
+    grads.push_back(p.c);
+  }
+  Vector allM = row.gather(m), allB = row.gather(b), allC = row.gather(grads);
+  std::vector<Vector> o, dq, dk, dv, dg, dbeta;
+  for (int64_t r = 0; r < ranks; ++r) {
+    Prepared &p = all[r];
+    StripeView view{ranks, p.stripes};
+    Vector before(2 * size), after(2 * size);
+    check(affineScan<double>(allM, allB, view, heads, dims.keyDim,
+                             dims.valueDim, MakeSpan(before)));
+    check(affineScanBwd<double>(allM, allC, view, heads, dims.keyDim,
+                                dims.valueDim, MakeSpan(after)));
+    Vector states = poison<double>(slots * size), dstates = states;
+    Vector vnew = poison<double>(slots * heads * 64 * dims.valueDim), z = vnew;
+    DeltaResults<double> mine(dims, tokens);
+    check(cpGdnScan<double>(p.kn, p.v, p.beta, p.gamma, p.tinv, before, shape,
+                            p.seq, view, dims, MakeSpan(states),
+                            MakeSpan(vnew)));
+    check(cpGdnScanBwd<double>(p.qn, p.kn, p.dO, p.beta, p.gamma, p.tinv, after,
+                               shape, p.seq, view, dims, c.scale,
+                               MakeSpan(dstates), MakeSpan(z)));
+    check(gdnOut<double>(p.qn, p.kn, p.gamma, states, vnew, shape, p.seq, dims,
+                         c.scale, MakeSpan(mine.o)));
+    check(gdnLocalBwd<double>(p.qn, p.kn, p.qr, p.kr, p.v, p.dO, p.beta,
+                              p.gamma, states, dstates, vnew, z, shape, p.seq,
+                              dims, c.scale, MakeSpan(mine.dq),
+                              MakeSpan(mine.dk), MakeSpan(mine.dv),
+                              MakeSpan(mine.dg), MakeSpan(mine.dbeta)));
+    o.push_back(mine.o);
+    dq.push_back(mine.dq);
+    dk.push_back(mine.dk);
+    dv.push_back(mine.dv);
+    dg.push_back(mine.dg);
+    dbeta.push_back(mine.dbeta);
+  }
+  DeltaResults<double> whole(dims, c.tokens());
+  whole.o = row.inOrder(o);
+  whole.dq = row.inOrder(dq);
+  whole.dk = row.inOrder(dk);
+  whole.dv = row.inOrder(dv);
+  whole.dg = row.inOrder(dg);
+  whole.dbeta = row.inOrder(dbeta);
+  return whole;
+}
+
 /// `typical` as in DeltaChunkTest: the size of an element of dg below which an
 /// error counts as absolute.
 void expectEqual(const DeltaResults<double> &actual,
@@ -228,7 +310,9 @@ TEST_P(StripedDelta, EqualsTheRowAsAWhole) {
     Random random(3);
     for (double &g : c.g)
       g = GetParam().g(random);
-    expectEqual(onRanks(c, row), c.byToken<double>(), GetParam().typical);
+    auto expected = c.byToken<double>();
+    expectEqual(onRanks(c, row), expected, GetParam().typical);
+    expectEqual(onRanksByChunk(c, row), expected, GetParam().typical);
   }
 }
 
@@ -272,15 +356,18 @@ TEST(StripedDeltaTest, OneDocumentMovesNoOther) {
       DeltaCase c = deltaCase(row, {1, 2, 6, 4});
       for (double &g : c.g)
         g *= 0.01;
-      auto before = onRanks(c, row);
       int64_t first = 0;
       for (size_t d = 0; d < doc; ++d)
         first += row.lengths[d];
-      for (bool nan : {false, true}) {
+      using Run =
+          DeltaResults<double> (*)(const DeltaCase &, const StripedRow &);
+      for (auto [nan, run] : std::vector<std::pair<bool, Run>>{
+               {false, onRanks}, {true, onRanks}, {true, onRanksByChunk}}) {
+        auto before = run(c, row);
         DeltaCase changed = c;
         change(changed, row, doc,
                [&](double x) { return nan ? quietNan<double>() : 0.5 * x; });
-        auto after = onRanks(changed, row);
+        auto after = run(changed, row);
         for (size_t i = 0; i < before.named().size(); ++i) {
           const Vector &x = *before.named()[i].second;
           const Vector &y = *after.named()[i].second;
