@@ -1,4 +1,5 @@
-// attention and attention_bwd: causal inside documents, grouped query heads.
+// attention and attention_bwd: causal inside documents, grouped query heads;
+// cp_attention and cp_attention_bwd: queries of one rank, keys of all.
 // A task is one chunk of at most 64 queries (or keys) and one head; it walks the
 // other chunks of the same document. Chunks restart at documents, so all but the
 // last of a document are full and only the diagonal block needs a mask.
@@ -6,7 +7,9 @@
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/Gemm.h"
 #include "codegen/cpu/KernelBuilder.h"
-#include "runtime/schema/seq_table.h"
+#include "runtime/schema/stripe_table.h"
+
+#include "llvm/Support/MathExtras.h"
 
 #include <limits>
 
@@ -22,15 +25,23 @@ struct Dims {
   int64_t group() const { return queryHeads / keyHeads; }
 };
 
-/// Checks q, k, v at `first` and the table at `table`.
+/// Checks q, k, v at `first` and the table at `table`, behind which comes that of
+/// the stripes if keys are those of several ranks.
 FailureOr<Dims> checkOperands(const KernelSpec &spec, unsigned first,
-                              unsigned table, EmitError emitError) {
+                              unsigned table, bool striped,
+                              EmitError emitError) {
   Type f32 = Float32Type::get(spec.inputs[0].getContext());
   MemRefType q = spec.inputs[first], k = spec.inputs[first + 1];
   if (failed(requireAttrs(spec, {"scale", "tokens", "max_docs"}, emitError)) ||
-      failed(requireType(spec, q, "q", {kAny, kAny, kAny}, f32, emitError)) ||
+      failed(requireType(spec, q, "q", {kAny, kAny, kAny}, f32, emitError)))
+    return failure();
+  FailureOr<int64_t> ranks = 1;
+  if (striped)
+    ranks = requireStripes(spec, spec.inputs[table + 1], q.getDimSize(0),
+                           emitError);
+  if (failed(ranks) ||
       failed(requireType(spec, k, "k",
-                         {q.getDimSize(0), kAny, q.getDimSize(2)}, f32,
+                         {q.getDimSize(0) * *ranks, kAny, q.getDimSize(2)}, f32,
                          emitError)) ||
       failed(requireSameShape(spec, k, "k", spec.inputs[first + 2], "v",
                               emitError)))
@@ -66,7 +77,8 @@ struct Chunk {
   Chunk(const SeqView &seq, Val index)
       : index(index), first(seq.chunkFirst(index)), rows(seq.chunkRows(index)) {
   }
-  Val index, first, rows;
+  Chunk(Val first, Val rows) : first(first), rows(rows) {}
+  Val index, first, rows; // index: null for rows that are no chunk
 };
 
 /// Rows of one head into scratch [64, d]; rows past the chunk become zeros.
@@ -113,15 +125,80 @@ Val lastKey(KernelBuilder &k, const Chunk &query, const Chunk &key, Val row) {
   return select(query.index == key.index, row, k.index(kRows - 1));
 }
 
+/// One step of the online softmax: scores become exponentials, and largest
+/// scores, sums and outputs follow. Row r takes keys up to last(r), all rows at
+/// least one in the first step.
+void update(KernelBuilder &k, View scores, View oBlock, View largest, View sums,
+            double scale, function_ref<Val(Val)> lastOf) {
+  double lowest = -std::numeric_limits<float>::infinity();
+  // Rows past the chunk hold zeros and stay finite; nobody reads them.
+  k.forLoop(0, kRows, 1, [&](Val row) {
+    View line = scores.row(row), out = oBlock.row(row);
+    Val last = lastOf(row);
+    Val before = largest.load({row});
+    Val now = max(before, k.maximum(kRows, [&](Lanes l) {
+      return select(upTo(k, l, last), line.load({l.i}, l) * scale, lowest);
+    }));
+    Val correction = exp(before - now);
+    Val sum = k.sum(kRows, [&](Lanes l) {
+      Val p = select(upTo(k, l, last), exp(line.load({l.i}, l) * scale - now),
+                     0.0);
+      line.store(p, {l.i}, l);
+      return p;
+    });
+    largest.store(now, {row});
+    sums.store(sums.load({row}) * correction + sum, {row});
+    k.forLanes(oBlock.size(1), [&](Lanes l) {
+      out.store(out.load({l.i}, l) * correction, {l.i}, l);
+    });
+  });
+}
+
+/// Where the queries of a chunk and their keys are in a row that is cut into
+/// stripes.
+struct StripedChunk : Chunk {
+  StripedChunk(const SeqView &seq, const StripesView &stripes, Val index)
+      : Chunk(seq, index), global(stripes.global(first)),
+        firstKey(global - stripes.position(first, seq.docStart(first))),
+        end(global + rows) {}
+  Val global, firstKey, end; // tokens of the row
+
+  /// body(keys, begin) for the keys that the queries see, in blocks of 64 that
+  /// end with their stripes: rows of the gathered operands, and the token of
+  /// the row that is the first of them.
+  void forKeys(KernelBuilder &k, const StripesView &stripes,
+               function_ref<void(const Chunk &, Val)> body) const {
+    double rows = double(stripes.rows());
+    k.forLoop(firstKey / rows, (end - 1.0) / rows + 1.0, 1, [&](Val stripe) {
+      Val base = stripe * rows;
+      Val lo = max(firstKey, base), hi = min(end, base + rows);
+      Val address = stripes.slot(stripe) * rows;
+      k.forLoop(lo, hi, kRows, [&](Val begin) {
+        Val count = min(hi - begin, k.index(kRows));
+        body(Chunk(address + (begin - base), count), begin);
+      });
+    });
+  }
+};
+
+/// The last of 64 keys from token `begin` of the row on that the query at token
+/// `query` sees; may be negative.
+Val lastKeyFrom(KernelBuilder &k, Val begin, Val count, Val query) {
+  return min(count - 1.0, query - begin);
+}
+
 class Attention : public KernelFamily {
 public:
-  StringRef op() const override { return "attention"; }
+  explicit Attention(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_attention" : "attention";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 4, 2, emitError)))
+    if (failed(requireCounts(spec, striped ? 5 : 4, 2, emitError)))
       return failure();
-    FailureOr<Dims> dims = checkOperands(spec, 0, 3, emitError);
+    FailureOr<Dims> dims = checkOperands(spec, 0, 3, striped, emitError);
     if (failed(dims) ||
         failed(requireSameShape(spec, spec.inputs[0], "q", spec.outputs[0],
                                 "o", emitError)) ||
@@ -164,38 +241,30 @@ public:
         largest.store(k.f32(lowest), {row});
         sums.store(k.f32(0), {row});
       });
-      Val first = seq.docFirstChunk(seq.chunkDoc(chunk));
-      k.forLoop(first, chunk + 1.0, 1, [&](Val other) {
-        Chunk key(seq, other);
+      auto attend = [&](const Chunk &key, function_ref<Val(Val)> lastOf) {
         load(k, key, keys, keyHead, kBlock);
         load(k, key, values, keyHead, vBlock);
         matmulTile(k, MatrixOperand{qBlock}, MatrixOperand{kBlock, true},
                    scores);
-        // Rows past the chunk hold zeros and stay finite; nobody reads them.
-        k.forLoop(0, kRows, 1, [&](Val row) {
-          View line = scores.row(row), out = oBlock.row(row);
-          Val last = lastKey(k, query, key, row);
-          Val before = largest.load({row});
-          Val now = max(before, k.maximum(kRows, [&](Lanes l) {
-            return select(upTo(k, l, last), line.load({l.i}, l) * scale,
-                          lowest);
-          }));
-          Val correction = exp(before - now);
-          Val sum = k.sum(kRows, [&](Lanes l) {
-            Val p = select(upTo(k, l, last),
-                           exp(line.load({l.i}, l) * scale - now), 0.0);
-            line.store(p, {l.i}, l);
-            return p;
-          });
-          largest.store(now, {row});
-          sums.store(sums.load({row}) * correction + sum, {row});
-          k.forLanes(dims.size, [&](Lanes l) {
-            out.store(out.load({l.i}, l) * correction, {l.i}, l);
-          });
-        });
+        update(k, scores, oBlock, largest, sums, scale, lastOf);
         matmulTile(k, MatrixOperand{scores}, MatrixOperand{vBlock}, oBlock,
                    /*accumulate=*/true);
-      });
+      };
+      if (striped) {
+        StripesView stripes(k.input(4), dims.tokens);
+        StripedChunk mine(seq, stripes, chunk);
+        mine.forKeys(k, stripes, [&](const Chunk &key, Val begin) {
+          attend(key, [&](Val row) {
+            return lastKeyFrom(k, begin, key.rows, mine.global + row);
+          });
+        });
+      } else {
+        Val first = seq.docFirstChunk(seq.chunkDoc(chunk));
+        k.forLoop(first, chunk + 1.0, 1, [&](Val other) {
+          Chunk key(seq, other);
+          attend(key, [&](Val row) { return lastKey(k, query, key, row); });
+        });
+      }
       store(k, query, oBlock, o, head, [&](Val value, Val row) {
         return value * (1.0 / sums.load({row}));
       });
@@ -205,19 +274,26 @@ public:
       });
     });
   }
+
+private:
+  bool striped;
 };
 
 /// Stage 0: delta = <do, o> per query row. Stage 1: first the tasks of dq (chunk
 /// of queries, query head), then those of dk and dv (chunk of keys, key head).
+/// (cp_attention_bwd: block of gathered keys).
 class AttentionBwd : public KernelFamily {
 public:
-  StringRef op() const override { return "attention_bwd"; }
+  explicit AttentionBwd(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_attention_bwd" : "attention_bwd";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 7, 3, emitError)))
+    if (failed(requireCounts(spec, striped ? 8 : 7, 3, emitError)))
       return failure();
-    FailureOr<Dims> dims = checkOperands(spec, 1, 6, emitError);
+    FailureOr<Dims> dims = checkOperands(spec, 1, 6, striped, emitError);
     if (failed(dims) ||
         failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[0],
                                 "do", emitError)) ||
@@ -235,8 +311,9 @@ public:
                                 "dv", emitError)))
       return failure();
     KernelPlan plan;
-    plan.grids = {deltaTasks(*dims),
-                  dims->chunks * (dims->queryHeads + dims->keyHeads)};
+    int64_t keyBlocks = striped ? stripedBlocks(spec, *dims) : dims->chunks;
+    plan.grids = {deltaTasks(*dims), dims->chunks * dims->queryHeads +
+                                         keyBlocks * dims->keyHeads};
     plan.workspaceBytes = dims->tokens * dims->queryHeads * 4;
     return plan;
   }
@@ -252,10 +329,23 @@ public:
     double queryTasks = double(dims.chunks * dims.queryHeads);
     k.ifThenElse(
         k.task() < queryTasks, [&] { emitQueries(k, dims, seq, blocks); },
-        [&] { emitKeys(k, dims, seq, blocks, k.task() - queryTasks); });
+        [&] {
+          Val task = k.task() - queryTasks;
+          if (striped)
+            emitGatheredKeys(spec, k, dims, seq, blocks, task);
+          else
+            emitKeys(k, dims, seq, blocks, task);
+        });
   }
 
 private:
+  /// Blocks of at most 64 keys of one stripe, of all stripes.
+  static int64_t stripedBlocks(const KernelSpec &spec, const Dims &dims) {
+    int64_t rows = dims.tokens / StripeTable::kLocal;
+    return spec.inputs[2].getDimSize(0) / rows *
+           llvm::divideCeil(rows, kRows);
+  }
+
   static int64_t deltaTasks(const Dims &dims) {
     return chooseTasks(dims.tokens, dims.queryHeads * dims.size);
   }
@@ -289,16 +379,25 @@ private:
     /// P = exp(scale q k^T - lse) and dS = scale P (do v^T - delta), 0 where
     /// masked and in rows past the queries.
     void probabilities(const Chunk &query, const Chunk &keys, Val head) {
+      probabilities(query, head,
+                    [&](Val row) { return lastKey(k, query, keys, row); });
+    }
+    /// The same for keys from `firstKey` (null: 0) to lastOf(row) of a block.
+    void probabilities(const Chunk &query, Val head,
+                       function_ref<Val(Val)> lastOf, Val firstKey = {}) {
       View lse = k.input(5);
       matmulTile(k, MatrixOperand{q}, MatrixOperand{key, true}, p);
       matmulTile(k, MatrixOperand{dO}, MatrixOperand{value, true}, dS);
       k.forLoop(0, query.rows, 1, [&](Val row) {
         View pLine = p.row(row), dLine = dS.row(row);
-        Val last = lastKey(k, query, keys, row);
+        Val last = lastOf(row);
         Val rowLse = lse.load({query.first + row, head});
         Val rowDelta = delta.load({query.first + row, head});
         k.forLanes(kRows, [&](Lanes l) {
           Val seen = upTo(k, l, last);
+          if (firstKey)
+            seen = seen & (cast(l.i, k.i32()) + iota(k.b(), k.i32(), l.width) >=
+                           cast(firstKey, k.i32()));
           Val probability = select(
               seen, exp(pLine.load({l.i}, l) * scale - rowLse), 0.0);
           Val slope = (dLine.load({l.i}, l) - rowDelta) * scale;
@@ -320,8 +419,8 @@ private:
     View q, dO, key, value, first, second, p, dS;
   };
 
-  static void emitQueries(KernelBuilder &k, const Dims &dims,
-                          const SeqView &seq, Blocks &b) {
+  void emitQueries(KernelBuilder &k, const Dims &dims, const SeqView &seq,
+                   Blocks &b) const {
     Val chunk = k.task() / double(dims.queryHeads);
     Val head = k.task() % double(dims.queryHeads);
     Val keyHead = head / double(dims.group());
@@ -330,15 +429,28 @@ private:
       load(k, query, k.input(1), head, b.q);
       load(k, query, k.input(0), head, b.dO);
       fillZero(k, b.first);
-      Val begin = seq.docFirstChunk(seq.chunkDoc(chunk));
-      k.forLoop(begin, chunk + 1.0, 1, [&](Val other) {
-        Chunk keys(seq, other);
+      auto attend = [&](const Chunk &keys, function_ref<Val(Val)> lastOf) {
         load(k, keys, k.input(2), keyHead, b.key);
         load(k, keys, k.input(3), keyHead, b.value);
-        b.probabilities(query, keys, head);
+        b.probabilities(query, head, lastOf);
         matmulTile(k, MatrixOperand{b.dS}, MatrixOperand{b.key}, b.first,
                    /*accumulate=*/true);
-      });
+      };
+      if (striped) {
+        StripesView stripes(k.input(7), dims.tokens);
+        StripedChunk mine(seq, stripes, chunk);
+        mine.forKeys(k, stripes, [&](const Chunk &keys, Val begin) {
+          attend(keys, [&](Val row) {
+            return lastKeyFrom(k, begin, keys.rows, mine.global + row);
+          });
+        });
+      } else {
+        Val begin = seq.docFirstChunk(seq.chunkDoc(chunk));
+        k.forLoop(begin, chunk + 1.0, 1, [&](Val other) {
+          Chunk keys(seq, other);
+          attend(keys, [&](Val row) { return lastKey(k, query, keys, row); });
+        });
+      }
       store(k, query, b.first, k.output(0), head,
             [](Val value, Val) { return value; });
     });
@@ -374,13 +486,86 @@ private:
             [](Val value, Val) { return value; });
     });
   }
+
+  /// dk and dv of one block of keys of one stripe, from the segments of this
+  /// rank that see them. A block may hold keys of several documents; the sums of
+  /// a segment reach those of its own only.
+  static void emitGatheredKeys(const KernelSpec &spec, KernelBuilder &k,
+                               const Dims &dims, const SeqView &seq, Blocks &b,
+                               Val task) {
+    StripesView stripes(k.input(7), dims.tokens);
+    int64_t rows = stripes.rows(), perStripe = llvm::divideCeil(rows, kRows);
+    Val block = task / double(dims.keyHeads);
+    Val keyHead = task % double(dims.keyHeads);
+    Val stripe = block / double(perStripe);
+    Val inStripe = block % double(perStripe) * double(kRows);
+    Val begin = stripe * double(rows) + inStripe;
+    Val count = min(k.index(rows) - inStripe, k.index(kRows));
+    Chunk keys(stripes.slot(stripe) * double(rows) + inStripe, count);
+    View dKey = k.scratch({kRows, dims.size}, k.f32());
+    View dValue = k.scratch({kRows, dims.size}, k.f32());
+    load(k, keys, k.input(2), keyHead, b.key);
+    load(k, keys, k.input(3), keyHead, b.value);
+    fillZero(k, dKey);
+    fillZero(k, dValue);
+    k.forLoop(0, seq.numDocs(), 1, [&](Val segment) {
+      Val firstChunk = seq.docFirstChunk(segment);
+      Val endChunk = seq.docFirstChunk(segment + 1.0);
+      StripedChunk first(seq, stripes, firstChunk);
+      Val end = first.global + seq.docFirst(segment + 1.0) - first.first;
+      Val seesSome = (first.firstKey < begin + count) & (begin < end);
+      k.ifThen(seesSome, [&] {
+        Val lo = max(first.firstKey, begin) - begin;
+        Val hi = min(end, begin + count) - begin;
+        fillZero(k, b.first);
+        fillZero(k, b.second);
+        k.forLoop(0, dims.group(), 1, [&](Val member) {
+          Val head = keyHead * double(dims.group()) + member;
+          k.forLoop(firstChunk, endChunk, 1, [&](Val other) {
+            StripedChunk query(seq, stripes, other);
+            k.ifThen(begin < query.end, [&] {
+              load(k, query, k.input(1), head, b.q);
+              load(k, query, k.input(0), head, b.dO);
+              b.probabilities(
+                  query, head,
+                  [&](Val row) {
+                    return lastKeyFrom(k, begin, count, query.global + row);
+                  },
+                  lo);
+              matmulTile(k, MatrixOperand{b.dS, true}, MatrixOperand{b.q},
+                         b.first, /*accumulate=*/true);
+              matmulTile(k, MatrixOperand{b.p, true}, MatrixOperand{b.dO},
+                         b.second, /*accumulate=*/true);
+            });
+          });
+        });
+        k.forLoop(lo, hi, 1, [&](Val row) {
+          k.forLanes(dims.size, [&](Lanes l) {
+            dKey.store(dKey.load({row, l.i}, l) + b.first.load({row, l.i}, l),
+                       {row, l.i}, l);
+            dValue.store(dValue.load({row, l.i}, l) +
+                             b.second.load({row, l.i}, l),
+                         {row, l.i}, l);
+          });
+        });
+      });
+    });
+    store(k, keys, dKey, k.output(1), keyHead,
+          [](Val value, Val) { return value; });
+    store(k, keys, dValue, k.output(2), keyHead,
+          [](Val value, Val) { return value; });
+  }
+
+  bool striped;
 };
 
 } // namespace
 
 void registerAttentionKernels() {
-  registerKernel(std::make_unique<Attention>());
-  registerKernel(std::make_unique<AttentionBwd>());
+  for (bool striped : {false, true}) {
+    registerKernel(std::make_unique<Attention>(striped));
+    registerKernel(std::make_unique<AttentionBwd>(striped));
+  }
 }
 
 } // namespace qwen35::codegen::cpu

@@ -150,20 +150,27 @@ private:
 };
 
 /// (cos, sin) of (t - first token of the document) * theta^(-2j/R), in f64.
+/// cp_rope_table: documents begin on any rank.
 class RopeTable : public KernelFamily {
 public:
-  StringRef op() const override { return "rope_table"; }
+  explicit RopeTable(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_rope_table" : "rope_table";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 1, 1, emitError)) ||
+    if (failed(requireCounts(spec, striped ? 2 : 1, 1, emitError)) ||
         failed(requireAttrs(spec, {"theta", "rotary_dim", "tokens", "max_docs"},
-                            emitError)))
+                            emitError)) ||
+        (striped &&
+         failed(requireStripes(spec, spec.inputs[1], spec.integer("tokens"),
+                               emitError))))
       return failure();
     MLIRContext *context = spec.inputs[0].getContext();
     int64_t rotary = spec.integer("rotary_dim");
     if (rotary <= 0 || rotary % 2) {
-      emitError() << "rope_table: rotary_dim must be positive and even, got "
+      emitError() << spec.op << ": rotary_dim must be positive and even, got "
                   << rotary;
       return failure();
     }
@@ -190,7 +197,11 @@ public:
       interleave.append({i, lanes + i});
     auto [lo, hi] = k.taskRange(table.size(0), tasks(table.type()));
     k.forLoop(lo, hi, 1, [&](Val t) {
-      Val position = cast(cast(t - seq.docStart(t), k.i64()), k.f64());
+      Val begin = seq.docStart(t);
+      Val before =
+          striped ? StripesView(k.input(1), table.size(0)).position(t, begin)
+                  : t - begin;
+      Val position = cast(cast(before, k.i64()), k.f64());
       View row = table.at({t}).flat();
       for (int64_t j = 0; j < pairs; j += lanes) {
         SmallVector<double> frequencies;
@@ -213,6 +224,8 @@ private:
   static int64_t tasks(MemRefType table) {
     return chooseTasks(table.getDimSize(0), table.getDimSize(1) * 30);
   }
+
+  bool striped;
 };
 
 /// Pairs (j, j + R/2) of the first R dims of each head turned by the angles of
@@ -286,7 +299,8 @@ void registerEmbeddingKernels() {
   registerKernel(std::make_unique<Embed>());
   registerKernel(std::make_unique<LocalIds>());
   registerKernel(std::make_unique<EmbedBwd>());
-  registerKernel(std::make_unique<RopeTable>());
+  registerKernel(std::make_unique<RopeTable>(/*striped=*/false));
+  registerKernel(std::make_unique<RopeTable>(/*striped=*/true));
   registerKernel(std::make_unique<Rope>());
 }
 

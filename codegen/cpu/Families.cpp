@@ -22,6 +22,7 @@ void registerAllKernels() {
     registerNormRopeKernels();
     registerOptimizerKernels();
     registerRouterKernels();
+    registerStripeKernels();
   });
 }
 

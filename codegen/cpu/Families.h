@@ -18,6 +18,7 @@ void registerNormKernels();
 void registerNormRopeKernels();
 void registerOptimizerKernels();
 void registerRouterKernels();
+void registerStripeKernels();
 
 } // namespace qwen35::codegen::cpu
 

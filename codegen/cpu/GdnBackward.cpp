@@ -1,9 +1,11 @@
-// gdn_scan_bwd, gdn_local_bwd: gradients of the chunked delta rule.
+// gdn_scan_bwd, gdn_local_bwd: gradients of the chunked delta rule; of stripes of
+// a row, cp_gdn_scan_bwd and cp_gdn_state_grad.
 // KERNELS.md 2; the equations (E..) are those of dialect/QKern/IR/GdnOps.td.
 // Short chunks are computed as whole ones, as in GdnForward.cpp.
 
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/GdnChunk.h"
+#include "runtime/schema/stripe_table.h"
 
 using namespace mlir;
 
@@ -12,19 +14,94 @@ namespace {
 
 constexpr int64_t kRows = DeltaChunk::kRows;
 
+/// What a scan back over the chunks of one value head works on.
+struct ScanBwdTask {
+  View qn, kn, dOut, beta, gamma, tinv;
+  double scale;
+  Val head, keyHead, column;
+  View state; // scratch
+  // K above Q and their factors of (E3) above each other: one product.
+  View both, keys, queries, factors2, upper, lower, errors;
+
+  ScanBwdTask(KernelBuilder &k, const DeltaSizes &sizes, double scale, Val head,
+              Val column)
+      : qn(k.input(0)), kn(k.input(1)), dOut(k.input(2)), beta(k.input(3)),
+        gamma(k.input(4)), tinv(k.input(5)), scale(scale), head(head),
+        keyHead(head / double(sizes.group())), column(column) {
+    int64_t columns = sizes.slice();
+    state = k.scratch({sizes.keyDim, columns}, k.f32());
+    both = k.scratch({2 * kRows, sizes.keyDim}, k.f32());
+    keys = both.tile({0, 0}, {kRows, sizes.keyDim});
+    queries = both.tile({kRows, 0}, {kRows, sizes.keyDim});
+    factors2 = k.scratch({2 * kRows, columns}, k.f32());
+    upper = factors2.tile({0, 0}, {kRows, columns});
+    lower = factors2.tile({kRows, 0}, {kRows, columns});
+    errors = k.scratch({kRows, columns}, k.f32());
+  }
+
+  /// The state gradient back through chunk `index`, whose P is `scores` or, if
+  /// that is scratch to be filled, formed here; Z to `solved`, and the gradient
+  /// after the chunk to `after` if that is not null.
+  void chunk(KernelBuilder &k, const SeqView &seq, Val index, View scores,
+             bool formScores, View solved, View after) const {
+    int64_t columns = state.size(1);
+    DeltaChunk chunk(k, seq, index);
+    RowFactors factors = loadRowFactors(k, chunk, head, beta, gamma);
+    chunk.loadRows(kn, keyHead, keys);
+    chunk.loadRows(qn, keyHead, queries);
+    chunk.loadRows(dOut, head, lower, column);
+    if (formScores) {
+      matmulTile(k, {queries}, {keys, true}, scores);
+      applyDecay(k, scores, factors.gamma, scale, /*strict=*/false, scores);
+    }
+    // (E1)
+    matmulTile(k, {keys}, {state}, errors);
+    forTile(k, errors, [&](Val row, Lanes l) {
+      errors.store(errors.load({row, l.i}, l) * factors.rho.load({row}),
+                   {row, l.i}, l);
+    });
+    matmulTile(k, {scores, true}, {lower}, errors, /*accumulate=*/true);
+    // (E2)
+    matmulTile(k, {tinv.at({index, head}), true}, {errors}, solved);
+    // (E3)
+    k.forLoop(0, kRows, 1, [&](Val row) {
+      Val eta = factors.eta.load({row});
+      Val ofKeys = -(eta * factors.beta.load({row}));
+      Val ofQueries = eta * scale;
+      k.forLanes(columns, [&](Lanes l) {
+        upper.store(solved.load({row, l.i}, l) * ofKeys, {row, l.i}, l);
+        lower.store(lower.load({row, l.i}, l) * ofQueries, {row, l.i}, l);
+      });
+    });
+    forTile(k, state, [&](Val row, Lanes l) {
+      Val value = state.load({row, l.i}, l);
+      if (after.get())
+        after.store(value, {row, l.i}, l);
+      state.store(value * factors.whole, {row, l.i}, l);
+    });
+    matmulTile(k, {both, true}, {factors2}, state, /*accumulate=*/true);
+  }
+};
+
 /// Stage 0, task (chunk, key head): P of gdn_out to the workspace, which no
 /// state enters. Stage 1, task (document, value head, slice of the value
-/// columns): D+ from the last chunk to the first.
+/// columns): D+ from the last chunk to the first. cp_gdn_scan_bwd: into the last
+/// segments of stripes enters a gradient that is an operand.
 class GdnScanBwd : public KernelFamily {
 public:
-  StringRef op() const override { return "gdn_scan_bwd"; }
+  explicit GdnScanBwd(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_gdn_scan_bwd" : "gdn_scan_bwd";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 7, 2, emitError)))
+    if (failed(requireCounts(spec, striped ? 9 : 7, 2, emitError)))
       return failure();
     auto sizes = check(spec, emitError);
-    if (failed(sizes))
+    if (failed(sizes) ||
+        (striped && failed(requireStripes(spec, spec.inputs[8], sizes->tokens,
+                                          emitError))))
       return failure();
     KernelPlan plan;
     plan.grids = {sizes->chunks * sizes->keyHeads,
@@ -46,13 +123,13 @@ public:
   }
 
 private:
-  static FailureOr<DeltaSizes> check(const KernelSpec &spec,
-                                     EmitError emitError) {
+  FailureOr<DeltaSizes> check(const KernelSpec &spec,
+                              EmitError emitError) const {
     const auto &in = spec.inputs, &out = spec.outputs;
     return checkDelta(
-        spec, in[1], in[2], in[6], {"scale"},
+        spec, in[1], in[2], in[striped ? 7 : 6], {"scale"},
         [&](const DeltaSizes &s) {
-          return SmallVector<Expected>{
+          SmallVector<Expected> expected = {
               {in[0], "qn", {s.tokens, s.keyHeads, s.keyDim}},
               {in[2], "do", {s.tokens, s.valueHeads, s.valueDim}},
               {in[3], "beta", {s.tokens, s.valueHeads}},
@@ -62,13 +139,23 @@ private:
                "dstates",
                {s.chunks, s.valueHeads, s.keyDim, s.valueDim}},
               {out[1], "z", {s.chunks, s.valueHeads, kRows, s.valueDim}}};
+          if (striped)
+            expected.push_back({in[6],
+                                "after",
+                                {StripeTable::kLocal, s.valueHeads, s.keyDim,
+                                 s.valueDim}});
+          return expected;
         },
         emitError);
   }
 
-  static void emitScores(const KernelSpec &spec, KernelBuilder &k,
-                         const DeltaSizes &sizes, View scores) {
-    SeqView seq = k.seq(k.input(6), spec);
+  SeqView table(const KernelSpec &spec, KernelBuilder &k) const {
+    return k.seq(k.input(striped ? 7 : 6), spec);
+  }
+
+  void emitScores(const KernelSpec &spec, KernelBuilder &k,
+                  const DeltaSizes &sizes, View scores) const {
+    SeqView seq = table(spec, k);
     View gamma = k.input(4);
     Val index = k.task() / double(sizes.keyHeads);
     Val keyHead = k.task() % double(sizes.keyHeads);
@@ -88,69 +175,108 @@ private:
     });
   }
 
-  static void emitScan(const KernelSpec &spec, KernelBuilder &k,
-                       const DeltaSizes &sizes, View scores) {
-    View qn = k.input(0), kn = k.input(1), dOut = k.input(2),
-         beta = k.input(3), gamma = k.input(4), tinv = k.input(5);
-    SeqView seq = k.seq(k.input(6), spec);
+  void emitScan(const KernelSpec &spec, KernelBuilder &k,
+                const DeltaSizes &sizes, View scores) const {
+    SeqView seq = table(spec, k);
     View dstates = k.output(0), z = k.output(1);
-    double scale = spec.number("scale");
     int64_t columns = sizes.slice();
     Val document = k.task() / double(sizes.valueHeads * sizes.slices());
     Val head = k.task() / double(sizes.slices()) % double(sizes.valueHeads);
     Val column = k.task() % double(sizes.slices()) * double(columns);
-    Val keyHead = head / double(sizes.group());
 
-    // K above Q and their factors of (E3) above each other: one product.
-    View state = k.scratch({sizes.keyDim, columns}, k.f32());
-    View both = k.scratch({2 * kRows, sizes.keyDim}, k.f32());
-    View keys = both.tile({0, 0}, {kRows, sizes.keyDim});
-    View queries = both.tile({kRows, 0}, {kRows, sizes.keyDim});
-    View factors2 = k.scratch({2 * kRows, columns}, k.f32());
-    View upper = factors2.tile({0, 0}, {kRows, columns});
-    View lower = factors2.tile({kRows, 0}, {kRows, columns});
-    View errors = k.scratch({kRows, columns}, k.f32());
-    clearTile(k, state);
+    ScanBwdTask task(k, sizes, spec.number("scale"), head, column);
+    clearTile(k, task.state);
+    if (striped) {
+      StripesView stripes(k.input(8), sizes.tokens);
+      for (int64_t j = 0; j < StripeTable::kLocal; ++j)
+        k.ifThen(document == stripes.lastSegment(j), [&] {
+          View from = k.input(6).at({j, head}).tile({0, column},
+                                                    {sizes.keyDim, columns});
+          forTile(k, task.state, [&](Val row, Lanes l) {
+            task.state.store(from.load({row, l.i}, l), {row, l.i}, l);
+          });
+        });
+    }
     k.forLoopDown(
         seq.docFirstChunk(document), seq.docFirstChunk(document + 1.0), 1,
         [&](Val index) {
-          DeltaChunk chunk(k, seq, index);
-          RowFactors factors = loadRowFactors(k, chunk, head, beta, gamma);
-          chunk.loadRows(kn, keyHead, keys);
-          chunk.loadRows(qn, keyHead, queries);
-          chunk.loadRows(dOut, head, lower, column);
-          // (E1)
-          matmulTile(k, {keys}, {state}, errors);
-          forTile(k, errors, [&](Val row, Lanes l) {
-            errors.store(errors.load({row, l.i}, l) * factors.rho.load({row}),
-                         {row, l.i}, l);
-          });
-          matmulTile(k, {scores.at({index, head}), true}, {lower}, errors,
-                     /*accumulate=*/true);
-          // (E2)
           View solved =
               z.at({index, head}).tile({0, column}, {kRows, columns});
-          matmulTile(k, {tinv.at({index, head}), true}, {errors}, solved);
-          // (E3)
-          k.forLoop(0, kRows, 1, [&](Val row) {
-            Val eta = factors.eta.load({row});
-            Val ofKeys = -(eta * factors.beta.load({row}));
-            Val ofQueries = eta * scale;
-            k.forLanes(columns, [&](Lanes l) {
-              upper.store(solved.load({row, l.i}, l) * ofKeys, {row, l.i}, l);
-              lower.store(lower.load({row, l.i}, l) * ofQueries, {row, l.i},
-                          l);
-            });
-          });
           View after = dstates.at({index, head})
                            .tile({0, column}, {sizes.keyDim, columns});
-          forTile(k, state, [&](Val row, Lanes l) {
-            Val value = state.load({row, l.i}, l);
-            after.store(value, {row, l.i}, l);
-            state.store(value * factors.whole, {row, l.i}, l);
-          });
-          matmulTile(k, {both, true}, {factors2}, state, /*accumulate=*/true);
+          task.chunk(k, seq, index, scores.at({index, head}),
+                     /*formScores=*/false, solved, after);
         });
+  }
+
+  bool striped;
+};
+
+/// Task (local stripe, value head, slice of the value columns).
+class CpGdnStateGrad : public KernelFamily {
+public:
+  StringRef op() const override { return "cp_gdn_state_grad"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 8, 1, emitError)))
+      return failure();
+    auto sizes = check(spec, emitError);
+    if (failed(sizes) ||
+        failed(requireStripes(spec, spec.inputs[7], sizes->tokens, emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.grids = {StripeTable::kLocal * sizes->valueHeads * sizes->slices()};
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned,
+            KernelBuilder &k) const override {
+    DeltaSizes sizes = *check(spec, nullptr);
+    SeqView seq = k.seq(k.input(6), spec);
+    StripesView stripes(k.input(7), sizes.tokens);
+    int64_t columns = sizes.slice();
+    Val j = k.task() / double(sizes.valueHeads * sizes.slices());
+    Val head = k.task() / double(sizes.slices()) % double(sizes.valueHeads);
+    Val column = k.task() % double(sizes.slices()) * double(columns);
+    Val first = stripes.firstSegment(j);
+
+    ScanBwdTask task(k, sizes, spec.number("scale"), head, column);
+    View scores = k.scratch({kRows, kRows}, k.f32());
+    View solved = k.scratch({kRows, columns}, k.f32());
+    clearTile(k, task.state);
+    k.ifThen(stripes.continues(stripes.index(j)), [&] {
+      k.forLoopDown(seq.docFirstChunk(first), seq.docFirstChunk(first + 1.0), 1,
+                    [&](Val index) {
+                      task.chunk(k, seq, index, scores, /*formScores=*/true,
+                                 solved, View());
+                    });
+    });
+    View to = k.output(0).at({j, head}).tile({0, column},
+                                             {sizes.keyDim, columns});
+    forTile(k, to, [&](Val row, Lanes l) {
+      to.store(task.state.load({row, l.i}, l), {row, l.i}, l);
+    });
+  }
+
+private:
+  static FailureOr<DeltaSizes> check(const KernelSpec &spec,
+                                     EmitError emitError) {
+    const auto &in = spec.inputs, &out = spec.outputs;
+    return checkDelta(
+        spec, in[1], in[2], in[6], {"scale"},
+        [&](const DeltaSizes &s) {
+          return SmallVector<Expected>{
+              {in[0], "qn", {s.tokens, s.keyHeads, s.keyDim}},
+              {in[2], "do", {s.tokens, s.valueHeads, s.valueDim}},
+              {in[3], "beta", {s.tokens, s.valueHeads}},
+              {in[4], "gamma", {s.chunks, s.valueHeads, kRows}},
+              {in[5], "tinv", {s.chunks, s.valueHeads, kRows, kRows}},
+              {out[0],
+               "c",
+               {StripeTable::kLocal, s.valueHeads, s.keyDim, s.valueDim}}};
+        },
+        emitError);
   }
 };
 
@@ -392,7 +518,9 @@ private:
 } // namespace
 
 void registerGdnBackwardKernels() {
-  registerKernel(std::make_unique<GdnScanBwd>());
+  registerKernel(std::make_unique<GdnScanBwd>(/*striped=*/false));
+  registerKernel(std::make_unique<GdnScanBwd>(/*striped=*/true));
+  registerKernel(std::make_unique<CpGdnStateGrad>());
   registerKernel(std::make_unique<GdnLocalBwd>());
 }
 

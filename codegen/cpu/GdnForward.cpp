@@ -1,4 +1,5 @@
-// gdn_prep, gdn_scan, gdn_out: the delta rule in chunks of 64 tokens.
+// gdn_prep, gdn_scan, gdn_out: the delta rule in chunks of 64 tokens; of stripes
+// of a row, cp_gdn_scan and cp_gdn_affine.
 // KERNELS.md 1; the equations (E..) are those of dialect/QKern/IR/GdnOps.td.
 //
 // Chunks with fewer rows are computed as whole ones: rows past the last are
@@ -7,6 +8,7 @@
 
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/GdnChunk.h"
+#include "runtime/schema/stripe_table.h"
 
 using namespace mlir;
 
@@ -162,17 +164,72 @@ private:
   }
 };
 
-/// Task (document, value head, slice of the value columns).
+/// What a scan over the chunks of one value head works on.
+struct ScanTask {
+  View kn, v, beta, gamma, tinv; // v: null for values of 0
+  Val head, keyHead, column;     // column of the first of `state`
+  View state, keys, rows;        // scratch
+
+  ScanTask(KernelBuilder &k, const DeltaSizes &sizes, Val head, Val column,
+           int64_t columns)
+      : kn(k.input(0)), v(k.input(1)), beta(k.input(2)), gamma(k.input(3)),
+        tinv(k.input(4)), head(head), keyHead(head / double(sizes.group())),
+        column(column), state(k.scratch({sizes.keyDim, columns}, k.f32())),
+        keys(k.scratch({kRows, sizes.keyDim}, k.f32())),
+        rows(k.scratch({kRows, columns}, k.f32())) {}
+
+  /// (E1) to (E3): the state through chunk `index`, V' to `written`, and the
+  /// state before it to `before` if that is not null.
+  void chunk(KernelBuilder &k, const SeqView &seq, Val index, View written,
+             View before) const {
+    int64_t columns = state.size(1);
+    DeltaChunk chunk(k, seq, index);
+    RowFactors factors = loadRowFactors(k, chunk, head, beta, gamma);
+    chunk.loadRows(kn, keyHead, keys);
+    // b (V - eta (K S)); rows of K past the last are 0, b is as well.
+    matmulTile(k, {keys}, {state}, rows);
+    chunk.forRows([&](Val row) {
+      Val strength = factors.beta.load({row});
+      Val eta = factors.eta.load({row});
+      k.forLanes(columns, [&](Lanes l) {
+        Val read = eta * rows.load({row, l.i}, l);
+        Val residual =
+            v.get() ? v.load({chunk.first + row, head, column + l.i}, l) - read
+                    : -read;
+        rows.store(strength * residual, {row, l.i}, l);
+      });
+    });
+    matmulTile(k, {tinv.at({index, head})}, {rows}, written);
+
+    forTile(k, rows, [&](Val row, Lanes l) {
+      rows.store(written.load({row, l.i}, l) * factors.rho.load({row}),
+                 {row, l.i}, l);
+    });
+    forTile(k, state, [&](Val row, Lanes l) {
+      Val value = state.load({row, l.i}, l);
+      if (before.get())
+        before.store(value, {row, l.i}, l);
+      state.store(value * factors.whole, {row, l.i}, l);
+    });
+    matmulTile(k, {keys, true}, {rows}, state, /*accumulate=*/true);
+  }
+};
+
+/// Task (document, value head, slice of the value columns). cp_gdn_scan: the
+/// first segments of stripes may begin in a state that is an operand.
 class GdnScan : public KernelFamily {
 public:
-  StringRef op() const override { return "gdn_scan"; }
+  explicit GdnScan(bool striped) : striped(striped) {}
+  StringRef op() const override { return striped ? "cp_gdn_scan" : "gdn_scan"; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 6, 2, emitError)))
+    if (failed(requireCounts(spec, striped ? 8 : 6, 2, emitError)))
       return failure();
     auto sizes = check(spec, emitError);
-    if (failed(sizes))
+    if (failed(sizes) ||
+        (striped && failed(requireStripes(spec, spec.inputs[7], sizes->tokens,
+                                          emitError))))
       return failure();
     KernelPlan plan;
     plan.grids = {sizes->maxDocs * sizes->valueHeads * sizes->slices()};
@@ -182,65 +239,48 @@ public:
   void emit(const KernelSpec &spec, unsigned,
             KernelBuilder &k) const override {
     DeltaSizes sizes = *check(spec, nullptr);
-    View kn = k.input(0), v = k.input(1), beta = k.input(2),
-         gamma = k.input(3), tinv = k.input(4);
-    SeqView seq = k.seq(k.input(5), spec);
+    SeqView seq = k.seq(k.input(striped ? 6 : 5), spec);
     View states = k.output(0), vnew = k.output(1);
     int64_t columns = sizes.slice();
     Val document = k.task() / double(sizes.valueHeads * sizes.slices());
     Val head = k.task() / double(sizes.slices()) % double(sizes.valueHeads);
     Val column = k.task() % double(sizes.slices()) * double(columns);
-    Val keyHead = head / double(sizes.group());
 
-    View state = k.scratch({sizes.keyDim, columns}, k.f32());
-    View keys = k.scratch({kRows, sizes.keyDim}, k.f32());
-    View rows = k.scratch({kRows, columns}, k.f32());
-    clearTile(k, state);
+    ScanTask task(k, sizes, head, column, columns);
+    clearTile(k, task.state);
+    if (striped) {
+      StripesView stripes(k.input(7), sizes.tokens);
+      for (int64_t j = 0; j < StripeTable::kLocal; ++j)
+        k.ifThen((document == stripes.firstSegment(j)) &
+                     stripes.continues(stripes.index(j)),
+                 [&] {
+                   View from = k.input(5).at({j, head}).tile(
+                       {0, column}, {sizes.keyDim, columns});
+                   forTile(k, task.state, [&](Val row, Lanes l) {
+                     task.state.store(from.load({row, l.i}, l), {row, l.i}, l);
+                   });
+                 });
+    }
     // A document that the table does not use has no chunks.
     k.forLoop(
         seq.docFirstChunk(document), seq.docFirstChunk(document + 1.0), 1,
         [&](Val index) {
-          DeltaChunk chunk(k, seq, index);
-          RowFactors factors = loadRowFactors(k, chunk, head, beta, gamma);
-          chunk.loadRows(kn, keyHead, keys);
-          // b (V - eta (K S)); rows of K past the last are 0, b is as well.
-          matmulTile(k, {keys}, {state}, rows);
-          chunk.forRows([&](Val row) {
-            Val strength = factors.beta.load({row});
-            Val eta = factors.eta.load({row});
-            k.forLanes(columns, [&](Lanes l) {
-              Val value = v.load({chunk.first + row, head, column + l.i}, l);
-              rows.store(strength * (value - eta * rows.load({row, l.i}, l)),
-                         {row, l.i}, l);
-            });
-          });
-          View written = vnew.at({index, head})
-                             .tile({0, column}, {kRows, columns});
-          matmulTile(k, {tinv.at({index, head})}, {rows}, written);
-
-          forTile(k, rows, [&](Val row, Lanes l) {
-            rows.store(written.load({row, l.i}, l) * factors.rho.load({row}),
-                       {row, l.i}, l);
-          });
+          View written =
+              vnew.at({index, head}).tile({0, column}, {kRows, columns});
           View before = states.at({index, head})
                             .tile({0, column}, {sizes.keyDim, columns});
-          forTile(k, state, [&](Val row, Lanes l) {
-            Val value = state.load({row, l.i}, l);
-            before.store(value, {row, l.i}, l);
-            state.store(value * factors.whole, {row, l.i}, l);
-          });
-          matmulTile(k, {keys, true}, {rows}, state, /*accumulate=*/true);
+          task.chunk(k, seq, index, written, before);
         });
   }
 
 private:
-  static FailureOr<DeltaSizes> check(const KernelSpec &spec,
-                                     EmitError emitError) {
+  FailureOr<DeltaSizes> check(const KernelSpec &spec,
+                              EmitError emitError) const {
     const auto &in = spec.inputs, &out = spec.outputs;
     return checkDelta(
-        spec, in[0], in[1], in[5], {},
+        spec, in[0], in[1], in[striped ? 6 : 5], {},
         [&](const DeltaSizes &s) {
-          return SmallVector<Expected>{
+          SmallVector<Expected> expected = {
               {in[1], "v", {s.tokens, s.valueHeads, s.valueDim}},
               {in[2], "beta", {s.tokens, s.valueHeads}},
               {in[3], "gamma", {s.chunks, s.valueHeads, kRows}},
@@ -249,6 +289,111 @@ private:
                "states",
                {s.chunks, s.valueHeads, s.keyDim, s.valueDim}},
               {out[1], "vnew", {s.chunks, s.valueHeads, kRows, s.valueDim}}};
+          if (striped)
+            expected.push_back({in[5],
+                                "before",
+                                {StripeTable::kLocal, s.valueHeads, s.keyDim,
+                                 s.valueDim}});
+          return expected;
+        },
+        emitError);
+  }
+
+  bool striped;
+};
+
+/// Task (local stripe, value head, slice): slices of the columns of M, then of
+/// those of b.
+class CpGdnAffine : public KernelFamily {
+public:
+  StringRef op() const override { return "cp_gdn_affine"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 7, 2, emitError)))
+      return failure();
+    auto sizes = check(spec, emitError);
+    if (failed(sizes) ||
+        failed(requireStripes(spec, spec.inputs[6], sizes->tokens, emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.grids = {StripeTable::kLocal * sizes->valueHeads * slices(*sizes)};
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned,
+            KernelBuilder &k) const override {
+    DeltaSizes sizes = *check(spec, nullptr);
+    SeqView seq = k.seq(k.input(5), spec);
+    StripesView stripes(k.input(6), sizes.tokens);
+    Val j = k.task() / double(sizes.valueHeads * slices(sizes));
+    Val head = k.task() / double(slices(sizes)) % double(sizes.valueHeads);
+    Val slice = k.task() % double(slices(sizes));
+    Val last = stripes.lastSegment(j);
+    double ofMap = double(mapSizes(sizes).slices());
+
+    auto run = [&](bool map, Val slice) {
+      DeltaSizes s = map ? mapSizes(sizes) : sizes;
+      int64_t columns = s.slice();
+      Val column = slice * double(columns);
+      ScanTask task(k, sizes, head, column, columns);
+      View written = k.scratch({kRows, columns}, k.f32());
+      clearTile(k, task.state);
+      if (map) {
+        task.v = View();
+        k.forLoop(0, columns, 1, [&](Val c) {
+          task.state.store(k.f32(1), {column + c, c});
+        });
+      }
+      k.forLoop(seq.docFirstChunk(last), seq.docFirstChunk(last + 1.0), 1, [&](Val index) {
+        task.chunk(k, seq, index, written, View());
+      });
+      View to = k.output(map ? 0 : 1).at({j, head}).tile(
+          {0, column}, {sizes.keyDim, columns});
+      forTile(k, to, [&](Val row, Lanes l) {
+        to.store(task.state.load({row, l.i}, l), {row, l.i}, l);
+      });
+    };
+    k.ifThenElse(
+        slice < ofMap,
+        [&] {
+          k.ifThenElse(
+              stripes.passes(stripes.index(j)),
+              [&] { run(true, slice); },
+              [&] {
+                int64_t columns = mapSizes(sizes).slice();
+                View to = k.output(0).at({j, head}).tile(
+                    {0, slice * double(columns)}, {sizes.keyDim, columns});
+                clearTile(k, to);
+              });
+        },
+        [&] { run(false, slice - ofMap); });
+  }
+
+private:
+  /// Sizes as if the values had the columns of M.
+  static DeltaSizes mapSizes(DeltaSizes sizes) {
+    sizes.valueDim = sizes.keyDim;
+    return sizes;
+  }
+  static int64_t slices(const DeltaSizes &sizes) {
+    return mapSizes(sizes).slices() + sizes.slices();
+  }
+
+  static FailureOr<DeltaSizes> check(const KernelSpec &spec,
+                                     EmitError emitError) {
+    const auto &in = spec.inputs, &out = spec.outputs;
+    return checkDelta(
+        spec, in[0], in[1], in[5], {},
+        [&](const DeltaSizes &s) {
+          constexpr int64_t local = StripeTable::kLocal;
+          return SmallVector<Expected>{
+              {in[1], "v", {s.tokens, s.valueHeads, s.valueDim}},
+              {in[2], "beta", {s.tokens, s.valueHeads}},
+              {in[3], "gamma", {s.chunks, s.valueHeads, kRows}},
+              {in[4], "tinv", {s.chunks, s.valueHeads, kRows, kRows}},
+              {out[0], "m", {local, s.valueHeads, s.keyDim, s.keyDim}},
+              {out[1], "b", {local, s.valueHeads, s.keyDim, s.valueDim}}};
         },
         emitError);
   }
@@ -331,7 +476,9 @@ private:
 
 void registerGdnForwardKernels() {
   registerKernel(std::make_unique<GdnPrep>());
-  registerKernel(std::make_unique<GdnScan>());
+  registerKernel(std::make_unique<GdnScan>(/*striped=*/false));
+  registerKernel(std::make_unique<GdnScan>(/*striped=*/true));
+  registerKernel(std::make_unique<CpGdnAffine>());
   registerKernel(std::make_unique<GdnOut>());
 }
 

@@ -1,6 +1,6 @@
 #include "codegen/cpu/KernelBuilder.h"
 
-#include "runtime/schema/seq_table.h"
+#include "runtime/schema/stripe_table.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -246,6 +246,64 @@ Val SeqView::docStart(Ix token) const {
 }
 Val SeqView::docEnd(Ix token) const {
   return word(shapeOf(tokens, maxDocs).docEnd(), token);
+}
+
+//===----------------------------------------------------------------------===//
+// StripesView
+//===----------------------------------------------------------------------===//
+
+StripesView::StripesView(View table, int64_t rankTokens)
+    : table(table), rankTokens(rankTokens),
+      ranks(StripeTable::ranksOf(table.size(0))) {}
+
+Val StripesView::word(int64_t base, Ix index) const {
+  Ix at =
+      index.value ? Ix(index.value + double(base)) : Ix(index.constant + base);
+  Val word = table.load({at});
+  return cast(word, word.b().getIndexType());
+}
+
+int64_t StripesView::count() const { return StripeTable::kLocal * ranks; }
+int64_t StripesView::rows() const { return rankTokens / StripeTable::kLocal; }
+Val StripesView::index(Ix j) const { return word(StripeTable::kIndex, j); }
+Val StripesView::firstSegment(Ix j) const {
+  return word(StripeTable::kFirstSegment, j);
+}
+Val StripesView::lastSegment(Ix j) const {
+  return word(StripeTable::kEndSegment, j) - 1.0;
+}
+Val StripesView::slot(Ix stripe) const {
+  return word(StripeTable{rankTokens, ranks}.slot(), stripe);
+}
+Val StripesView::offset(Ix stripe) const {
+  return word(StripeTable{rankTokens, ranks}.offset(), stripe);
+}
+Val StripesView::continues(Ix stripe) const { return offset(stripe) > 0.0; }
+Val StripesView::passes(Ix stripe) const {
+  return word(StripeTable{rankTokens, ranks}.starts(), stripe) == 0.0;
+}
+Val StripesView::position(Val t, Val segmentBegin) const {
+  Val j = t / double(rows());
+  Val first = segmentBegin == j * double(rows());
+  return t - segmentBegin + select(first, offset(index(j)), 0.0);
+}
+Val StripesView::global(Val t) const {
+  return index(t / double(rows())) * double(rows()) + t % double(rows());
+}
+
+FailureOr<int64_t> requireStripes(const KernelSpec &spec, MemRefType stripes,
+                                  int64_t tokens, EmitError emitError) {
+  Type i32 = IntegerType::get(stripes.getContext(), 32);
+  if (failed(requireType(spec, stripes, "stripes", {kAny}, i32, emitError)))
+    return failure();
+  int64_t ranks = StripeTable::ranksOf(stripes.getDimSize(0));
+  if (ranks == 0)
+    return emitError() << spec.op << ": stripes has " << stripes.getDimSize(0)
+                       << " words, expected 8 and 6 for each of the ranks";
+  if (tokens % StripeTable::kLocal != 0)
+    return emitError() << spec.op << ": " << tokens
+                       << " tokens are not two stripes";
+  return ranks;
 }
 
 //===----------------------------------------------------------------------===//

@@ -41,7 +41,8 @@
 // - Scratch of a task: `k.scratch({64, 64}, k.f32())` is stack memory (up to
 //   about 1 MiB in all), allocated once per task; its contents start undefined.
 //   Larger: a piece of the workspace at task() * bytes.
-// - `k.seq(k.input(i), spec)` reads the document table.
+// - `k.seq(k.input(i), spec)` reads the document table, a StripesView the stripe
+//   table.
 // - Matrix products inside a kernel: `matmulTile` in Gemm.h.
 // - Never let a result depend on the order of tasks or on the target's threads.
 // - Look at it with `qwen35-cpu-kernel`; test it with test/unit/cpu/KernelTest.h,
@@ -146,6 +147,39 @@ private:
   View table;
   int64_t tokens, maxDocs;
 };
+
+/// The stripe table (runtime/schema/stripe_table.h) of a rank as run-time
+/// values of index type; `j` numbers its own stripes, `stripe` all of the row.
+class StripesView {
+public:
+  StripesView() = default;
+  StripesView(View table, int64_t rankTokens);
+  int64_t count() const; ///< Stripes of the row.
+  int64_t rows() const;  ///< Tokens of a stripe.
+  Val index(Ix j) const;
+  Val firstSegment(Ix j) const;
+  Val lastSegment(Ix j) const;
+  Val slot(Ix stripe) const;
+  Val offset(Ix stripe) const;
+  /// The first token continues a document; no document begins inside.
+  Val continues(Ix stripe) const;
+  Val passes(Ix stripe) const;
+  /// Tokens before local token t in its document, whose segment begins at
+  /// `segmentBegin`, and where t is in the whole row.
+  Val position(Val t, Val segmentBegin) const;
+  Val global(Val t) const;
+
+private:
+  Val word(int64_t base, Ix index) const;
+  View table;
+  int64_t rankTokens = 0, ranks = 0;
+};
+
+/// Checks that an operand is the stripe table of some number of ranks, which it
+/// returns, for a rank of `tokens`.
+llvm::FailureOr<int64_t> requireStripes(const KernelSpec &spec,
+                                        mlir::MemRefType stripes,
+                                        int64_t tokens, EmitError emitError);
 
 /// Builds the body of one task of one stage.
 class KernelBuilder {
