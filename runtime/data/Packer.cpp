@@ -64,6 +64,16 @@ absl::StatusOr<Packer> Packer::create(std::shared_ptr<const Corpus> corpus,
         options.dataRank, " of ", options.dataRanks));
   if (corpus->tokens() == 0)
     return absl::InvalidArgumentError("the data holds no tokens");
+  if (options.stripeRanks != 1) {
+    if (absl::Status status = checkStripes(
+            options.shape.tokens, options.stripeRanks, options.stripeMultiple);
+        !status.ok())
+      return status;
+    if (options.stripeRank < 0 || options.stripeRank >= options.stripeRanks)
+      return absl::InvalidArgumentError(
+          absl::StrCat("there is no context-parallel rank ", options.stripeRank,
+                       " of ", options.stripeRanks));
+  }
 
   Packer packer;
   packer.options = options;
@@ -141,6 +151,7 @@ absl::Status Packer::fill(const std::vector<Piece> &pieces,
   row.seq.resize(options.shape.words());
   row.pieces = pieces;
   row.realTokens = row.validLabels = 0;
+  row.stripes.clear();
   std::vector<int64_t> lengths;
   int64_t at = 0;
   for (const Piece &piece : pieces) {
@@ -169,7 +180,10 @@ absl::Status Packer::fill(const std::vector<Piece> &pieces,
   if (!fillSeqTable(options.shape, lengths.data(),
                     static_cast<int64_t>(lengths.size()), row.seq.data()))
     return absl::InternalError("a packed row does not fit its own shape");
-  return absl::OkStatus();
+  return options.stripeRanks == 1
+             ? absl::OkStatus()
+             : cutRow(options.shape, options.stripeRank, options.stripeRanks,
+                      row);
 }
 
 absl::Status Packer::next(Batch &batch) {

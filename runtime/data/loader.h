@@ -3,7 +3,7 @@
 
 #include "runtime/data/corpus.h"
 #include "runtime/data/permutation.h"
-#include "runtime/schema/seq_table.h"
+#include "runtime/schema/stripe_table.h"
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -23,6 +23,11 @@ struct LoaderOptions {
   int64_t dataRank = 0;  // this rank takes rows dataRank, dataRank +
   int64_t dataRanks = 1; // dataRanks, ... of every step's
   uint64_t seed = 0;
+  /// Ranks of a context-parallel group share every row of their data rank: all
+  /// pack the same rows, and each takes its two stripes (stripe_table.h).
+  int64_t stripeRank = 0;
+  int64_t stripeRanks = 1;
+  int64_t stripeMultiple = 128; // a stripe is so many tokens, or a multiple
 };
 
 /// A document, or a part of T tokens of one that is longer than a row.
@@ -55,9 +60,22 @@ struct PackedRow {
   std::vector<int32_t> ids;    // [T]; 0 in padding
   std::vector<int32_t> labels; // [T]; target of slot t, -100: none
   std::vector<int32_t> seq;    // SeqTable words
-  std::vector<Piece> pieces;   // in order
+  std::vector<Piece> pieces;   // of the whole row, in order
   int64_t realTokens = 0, validLabels = 0;
+  /// StripeTable words where the row is shared: then the arrays above are those
+  /// of this rank, T / stripeRanks slots and StripeTable::localDocs of the
+  /// documents, and the counts its own. Else empty.
+  std::vector<int32_t> stripes;
 };
+
+/// Rows of `tokens` can be cut into the stripes of so many ranks.
+/// Errors  InvalidArgument with the nearest lengths that can.
+absl::Status checkStripes(int64_t tokens, int64_t ranks, int64_t multiple);
+
+/// Leaves of a whole row of `shape` what `rank` of `ranks` holds.
+/// Errors  those of checkStripes with any multiple, or of a rank that is none.
+absl::Status cutRow(const SeqTable &shape, int64_t rank, int64_t ranks,
+                    PackedRow &row);
 
 /// What one optimizer step needs.
 struct Batch {
