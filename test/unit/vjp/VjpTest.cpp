@@ -59,6 +59,11 @@ const std::vector<Case> &cases() {
        {{"x", "7x6", 1}, {"g", "7x6", 1}, {"row", "7x1", 1}},
        R"(%a = qwen35.mul_sigmoid %x, %g : tensor<7x6xf32>, tensor<7x6xf32>
           %h = qwen35.mul_sigmoid %a, %row : tensor<7x6xf32>, tensor<7x1xf32>)"},
+      {"cast",
+       {{"x", "7x6", 1}, {"g", "7x6", 1}},
+       R"(%wide = qwen35.cast %x : tensor<7x6xf32> to tensor<7x6xf64>
+          %back = qwen35.cast %wide : tensor<7x6xf64> to tensor<7x6xf32>
+          %h = qwen35.mul_sigmoid %back, %g : tensor<7x6xf32>, tensor<7x6xf32>)"},
       {"causal_conv",
        {{"x", "7x6", 1}, {"w", "6x1x4", 1}},
        R"(%h = qwen35.causal_conv %x, %w, %seq : tensor<7x6xf32>, tensor<6x1x4xf32>, !qwen35.seq<7, 3>)"},
