@@ -24,8 +24,9 @@ struct Part {
 /// Rewrites one function in place.
 class Partitioner {
 public:
-  Partitioner(func::FuncOp function, const Mesh &mesh)
-      : function(function), mesh(mesh), b(function.getContext()) {}
+  Partitioner(func::FuncOp function, const Mesh &mesh, bool regather)
+      : function(function), mesh(mesh), regather(regather),
+        b(function.getContext()) {}
 
   LogicalResult run() {
     Block &body = function.getBody().front();
@@ -100,6 +101,9 @@ private:
     if (failed(converted))
       return failure();
     moved[value].push_back({*converted, asked});
+    if (auto gather = converted->getDefiningOp<qdist::AllGatherOp>();
+        gather && backward) // not the one of the forward pass
+      gather->setAttr(kRecomputeAttr, b.getUnitAttr());
     return *converted;
   }
 
@@ -126,6 +130,10 @@ private:
     if (isa<qdist::ShardConstraintOp>(op)) {
       keep(op->getResult(0), inputs[0], (*results)[0]);
       return success();
+    }
+    if (isa<LmLossGradOp>(op) && regather) {
+      backward = true;
+      moved.clear();
     }
     if (isa<LmLossOp, LmLossGradOp>(op) && (*operands)[1].dims[0]) {
       splitHead(op, inputs, *operands, *results);
@@ -313,6 +321,7 @@ private:
 
   func::FuncOp function;
   const Mesh &mesh;
+  bool regather, backward = false;
   OpBuilder b;
   DenseMap<Value, Part> parts;
   DenseMap<Value, SmallVector<Part>> moved;
@@ -320,6 +329,8 @@ private:
 };
 
 struct Partition : impl::PartitionBase<Partition> {
+  using PartitionBase::PartitionBase;
+
   void runOnOperation() override {
     std::optional<Mesh> mesh = qdist::meshOf(getOperation());
     if (!mesh) {
@@ -328,7 +339,7 @@ struct Partition : impl::PartitionBase<Partition> {
       return signalPassFailure();
     }
     for (auto function : getOperation().getOps<func::FuncOp>())
-      if (failed(Partitioner(function, *mesh).run()))
+      if (failed(Partitioner(function, *mesh, regather).run()))
         return signalPassFailure();
   }
 };

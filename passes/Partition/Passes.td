@@ -11,10 +11,15 @@ def Partition : Pass<"qwen35-partition", "mlir::ModuleOp"> {
     that several ops ask for alike is moved once. Row numbers of split tables become local (`qdist.local_ids`), the head split
     by vocabulary becomes statistics and their reductions, squares of the global norm are added up so that copies count once.
 
+    With `regather` backward does not read what forward gathered but gathers again: one more collective per block, and a rank
+    keeps its own tokens of it only.
+
     - **Stage.** S2 to S3.
     - **Leaves alone.** Order and arithmetic of ops; `qdist.sharding` of arguments and results, which says what a rank holds.
     - **Numerics.** Sums over ranks are added in the order of coordinates, after those of a rank; nothing else changes.
   }];
+  let options = [Option<"regather", "regather", "bool", /*default=*/"false",
+      "Gather again in backward what forward has gathered">];
   let dependentDialects = ["::qwen35::qdist::QDistDialect"];
 }
 

@@ -50,7 +50,9 @@ void buildPartitionPipeline(OpPassManager &pm,
   pm.addPass(createShardSeed(seed));
   pm.addPass(createShardPropagate());
   pm.addPass(createVerifyS2());
-  pm.addPass(createPartition());
+  qwen35::PartitionOptions partition;
+  partition.regather = options.regather;
+  pm.addPass(createPartition(partition));
   pm.addNestedPass<func::FuncOp>(createCommSimplify());
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());

@@ -37,6 +37,10 @@ struct PartitionPipelineOptions
   Option<int64_t> zero{*this, "zero",
                        llvm::cl::desc("1: moments are split over data ranks"),
                        llvm::cl::init(0)};
+  Option<bool> regather{
+      *this, "regather",
+      llvm::cl::desc("Gather again in backward what forward has gathered"),
+      llvm::cl::init(false)};
 };
 
 struct SchedulePipelineOptions

@@ -182,6 +182,7 @@ struct Case {
   std::string model; // dense, tied, moe, moe-aux, moe-bf16
   MeshShape mesh;
   int64_t zero;
+  bool regather = false;
 };
 
 void PrintTo(const Case &c, std::ostream *out) {
@@ -210,6 +211,7 @@ TEST_P(PartitionTest, MeansTheSameOnAllRanks) {
   PartitionPipelineOptions options;
   options.mesh = printMeshShape(GetParam().mesh);
   options.zero = GetParam().zero;
+  options.regather = GetParam().regather;
   buildPartitionPipeline(passes, options);
   ASSERT_TRUE(succeeded(passes.run(*module)));
 
@@ -377,6 +379,8 @@ std::vector<Case> cases() {
   // Working copies: values of bf16, of which nothing is rounded in fp64.
   all.push_back({"moe-bf16", {.dps = 2, .tp = 2, .ep = 4}, 0});
   all.push_back({"moe-bf16", {.dps = 2, .tp = 2, .ep = 2}, 1});
+  all.push_back({"dense", {.dps = 2, .tp = 2}, 0, true});
+  all.push_back({"moe", {.cp = 2, .tp = 2, .ep = 4}, 1, true});
   return all;
 }
 
@@ -385,7 +389,9 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PartitionTest, testing::ValuesIn(cases()),
                            std::string name = info.param.model + "_" +
                                               printMeshShape(info.param.mesh) +
                                               "_zero" +
-                                              std::to_string(info.param.zero);
+                                              std::to_string(info.param.zero) +
+                                              (info.param.regather ? "_regather"
+                                                                   : "");
                            for (char &c : name)
                              if (!std::isalnum(c) && c != '_')
                                c = '_';
