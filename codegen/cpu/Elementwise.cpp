@@ -36,10 +36,12 @@ public:
     MemRefType shape = tensors ? spec.inputs[0] : spec.outputs[0];
     StringRef shapeName = tensors ? op.inputs[0] : op.outputs[0];
     Type f32 = Float32Type::get(shape.getContext());
-    // Constants come in f64 as well: the start of a norm.
-    bool f64Constant = tensors == 0 && shape.getElementType().isF64();
-    if (!f64Constant && failed(requireType(spec, shape, shapeName,
-                                           shape.getShape(), f32, emitError)))
+    // The squares of a norm are f64: what they start from, and sums of them.
+    SmallVector<Type, 2> elements = {f32};
+    if (tensors == 0 || op.name == "add")
+      elements.push_back(Float64Type::get(shape.getContext()));
+    if (failed(requireType(spec, shape, shapeName, shape.getShape(), elements,
+                           emitError)))
       return failure();
     for (size_t i = 1; i < tensors; ++i)
       if (failed(requireSameShape(spec, shape, shapeName, spec.inputs[i],
@@ -151,6 +153,14 @@ std::vector<ElementwiseOp> elementwiseOps() {
                    return Values{
                        k.zero(spec.outputs[0].getElementType(), lanes).like(1)};
                  }});
+  ops.push_back({"rescale_sum",
+                 {"sum", "from", "to"},
+                 {},
+                 {"the result"},
+                 {},
+                 8,
+                 [](const KernelSpec &, KernelBuilder &, Values in, Values,
+                    int64_t) { return Values{in[0] * exp(in[1] - in[2])}; }});
   ops.push_back({"swiglu",
                  {"gate", "up"},
                  {},

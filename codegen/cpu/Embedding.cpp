@@ -12,7 +12,7 @@ using namespace mlir;
 namespace qwen35::codegen::cpu {
 namespace {
 
-/// y[t] = table[ids[t]].
+/// y[t] = table[ids[t]]; with {shard} 0 where ids[t] is -1.
 class Embed : public KernelFamily {
 public:
   StringRef op() const override { return "embed"; }
@@ -41,9 +41,20 @@ public:
     View ids = k.input(0), table = k.input(1), y = k.output(0);
     auto [lo, hi] = k.taskRange(y.size(0), rowTasks(y.type(), 1));
     k.forLoop(lo, hi, 1, [&](Val t) {
-      View from = table.row(cast(ids.load({t}), k.index())), to = y.row(t);
-      k.forLanes(y.size(1),
-                 [&](Lanes l) { to.store(from.load({l.i}, l), {l.i}, l); });
+      Val id = cast(ids.load({t}), k.index());
+      View to = y.row(t);
+      auto copy = [&] {
+        View from = table.row(id);
+        k.forLanes(y.size(1),
+                   [&](Lanes l) { to.store(from.load({l.i}, l), {l.i}, l); });
+      };
+      if (!spec.flag("shard"))
+        return copy();
+      k.ifThenElse(id >= 0.0, copy, [&] {
+        k.forLanes(y.size(1), [&](Lanes l) {
+          to.store(k.zero(k.f32(), l.width), {l.i}, l);
+        });
+      });
     });
   }
 };
@@ -88,7 +99,8 @@ public:
 
 /// dtable[i] = sum of dy[t] over ids[t] = i, t ascending; with {accumulate =
 /// true} added to a third operand. A task owns a range of rows and looks through
-/// all ids, so no two tasks add to one row.
+/// all ids, so no two tasks add to one row; ids of none (-1 with {shard}) are
+/// nobody's.
 class EmbedBwd : public KernelFamily {
 public:
   StringRef op() const override { return "embed_bwd"; }

@@ -3,7 +3,9 @@
 // each; a task takes a block through gather, products and activation. Row counts
 // are only known at run time, so there are as many blocks as could be needed and
 // unused ones end at once. Empty rows of a block are zeros. With {accumulate =
-// true} the gradients of the parameters are added to two more operands.
+// true} the gradients of the parameters are added to two more operands. With
+// {shard} the slots of expert -1 are another rank's: no row is theirs, and what
+// would come of them is 0.
 
 #include "codegen/cpu/Families.h"
 #include "codegen/cpu/Gemm.h"
@@ -104,18 +106,34 @@ struct Buffers {
   View blockStart, blockExpert, slotOf, rowOf, x, dy, gateUp, h, out;
 };
 
-/// Sorts slots by expert, then by token: one task.
-void emitPlan(KernelBuilder &k, const Shape &s, const Buffers &b, View idx) {
+/// Sorts slots by expert, then by token: one task. `skip` sees the slots of
+/// other ranks, where there can be some.
+void emitPlan(KernelBuilder &k, const Shape &s, const Buffers &b, View idx,
+              bool shard,
+              llvm::function_ref<void(Val token, Val choice)> skip) {
   View counts = k.scratch({s.E}, k.i32());
   k.forLoop(0, s.E, 1, [&](Val e) { counts.store(k.i32(0), {e}); });
   auto forSlots = [&](llvm::function_ref<void(Val slot, Val expert)> body) {
     k.forLoop(0, s.T, 1, [&](Val token) {
       k.forLoop(0, s.K, 1, [&](Val choice) {
-        body(token * double(s.K) + choice,
-             cast(idx.load({token, choice}), k.index()));
+        Val slot = token * double(s.K) + choice;
+        Val expert = cast(idx.load({token, choice}), k.index());
+        if (shard)
+          k.ifThen(expert >= 0.0, [&] { body(slot, expert); });
+        else
+          body(slot, expert);
       });
     });
   };
+  if (shard)
+    k.forLoop(0, s.T, 1, [&](Val token) {
+      k.forLoop(0, s.K, 1, [&](Val choice) {
+        k.ifThen(cast(idx.load({token, choice}), k.index()) < 0.0, [&] {
+          b.rowOf.store(k.i32(-1), {token * double(s.K) + choice});
+          skip(token, choice);
+        });
+      });
+    });
   forSlots([&](Val, Val e) { counts.store(counts.load({e}) + 1.0, {e}); });
   Val used = k.forLoop(
       0, s.E, 1, {k.i32(0)}, [&](Val e, ArrayRef<Val> carried) {
@@ -192,7 +210,7 @@ Val rowWeight(KernelBuilder &k, const Shape &s, Val slot, View weights) {
 
 /// y[token] = sum over its slots, in order, of rows of the workspace.
 void combine(KernelBuilder &k, const Shape &s, const Buffers &b, Val token,
-             View y) {
+             bool shard, View y) {
   View target = y.row(token);
   k.forLanes(s.D, [&](Lanes l) {
     Val sum = k.forLoop(
@@ -200,7 +218,15 @@ void combine(KernelBuilder &k, const Shape &s, const Buffers &b, Val token,
         [&](Val choice, ArrayRef<Val> carried) {
           Val row = cast(b.rowOf.load({token * double(s.K) + choice}),
                          k.index());
-          return SmallVector<Val>{carried[0] + b.out.row(row).load({l.i}, l)};
+          auto add = [&] {
+            return SmallVector<Val>{carried[0] +
+                                    b.out.row(row).load({l.i}, l)};
+          };
+          if (!shard)
+            return add();
+          return k.ifValues(row >= 0.0, add, [&] {
+            return SmallVector<Val>{carried[0]};
+          });
         })[0];
     target.store(sum, {l.i}, l);
   });
@@ -239,12 +265,13 @@ public:
             KernelBuilder &k) const override {
     Shape s(spec, 0, false);
     Buffers b(k, s, false);
+    bool shard = spec.flag("shard");
     if (stage == 0)
-      return emitPlan(k, s, b, k.input(2));
+      return emitPlan(k, s, b, k.input(2), shard, [](Val, Val) {});
     if (stage == 2) {
       auto [lo, hi] = k.taskRange(s.T, combineTasks(s));
       k.forLoop(lo, hi, 1,
-                [&](Val token) { combine(k, s, b, token, k.output(0)); });
+                [&](Val token) { combine(k, s, b, token, shard, k.output(0)); });
       return;
     }
     View weights = k.input(1);
@@ -311,8 +338,11 @@ public:
             KernelBuilder &k) const override {
     Shape s(spec, 1, true);
     Buffers b(k, s, true);
+    bool shard = spec.flag("shard");
     if (stage == 0)
-      return emitPlan(k, s, b, k.input(3));
+      return emitPlan(k, s, b, k.input(3), shard, [&](Val token, Val choice) {
+        k.output(1).store(k.f32(0), {token, choice});
+      });
     if (stage == 1)
       return emitBlock(k, s, b);
     bool accumulates = spec.flag("accumulate");
@@ -324,7 +354,9 @@ public:
         [&] {
           auto [lo, hi] = k.taskRange(s.T, combineTasks(s));
           k.forLoop(lo, hi, 1,
-                    [&](Val token) { combine(k, s, b, token, k.output(0)); });
+                    [&](Val token) {
+                      combine(k, s, b, token, shard, k.output(0));
+                    });
         },
         [&] {
           Val task = k.task() - combines;

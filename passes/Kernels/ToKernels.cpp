@@ -425,11 +425,6 @@ private:
   }
 
   LogicalResult lowerToDispatch(Operation *op) {
-    if (op->getAttrOfType<UnitAttr>("shard"))
-      return op->emitError("'")
-             << op->getName()
-             << "' reads a table that is split over ranks (its 'shard'), for "
-                "which there is no kernel yet";
     NamedAttrList config;
     addConfig(config, op);
     for (Value operand : op->getOperands())
@@ -481,9 +476,12 @@ private:
   /// The results that a family adds to what is there with {accumulate = true},
   /// which then is one more operand per such result.
   static ArrayRef<unsigned> sumsOf(StringRef kernel) {
-    static constexpr unsigned first[] = {0}, weight[] = {2}, experts[] = {2, 3};
+    static constexpr unsigned first[] = {0}, second[] = {1}, weight[] = {2},
+                              experts[] = {2, 3};
     if (kernel == "matmul" || kernel == "embed_bwd")
       return first;
+    if (kernel == "lm_stats_grad")
+      return second;
     if (kernel == "lm_loss_grad")
       return weight;
     if (kernel == "moe_experts_bwd")

@@ -24,6 +24,20 @@ std::vector<ShapeCase> shapeCases() {
           {{3, 2, 5}, {20, 6, 1}}};
 }
 
+// Sums of squares that do not nest, of several meshes of ranks, are added up.
+TEST_F(KernelTest, AddTakesF64) {
+  Array a = f64({}), b = f64({});
+  a.set(0, 1.0);
+  b.set(0, 0x1p-40);
+  run("add", "{}", {a, b}, {f64({})}, [](const Arrays &, const Arrays &out) {
+    EXPECT_EQ(out[0][0], 1.0 + 0x1p-40);
+  });
+  run("add", "{}", {f64({37}), f64({37})}, {f64({37})},
+      [](const Arrays &, const Arrays &out) { EXPECT_EQ(out[0][36], 0); });
+  expectRefused("add", "{}", {f64({3}), f32({3})}, {f64({3})},
+                "add: a is [3] of f64 but b is [3] of f32");
+}
+
 TEST_F(KernelTest, SumsAndProductsMatchTheReference) {
   for (const ShapeCase &c : shapeCases()) {
     run("add", "{}", {random(c.shape, 1, 1, c.strides), random(c.shape, 2)},

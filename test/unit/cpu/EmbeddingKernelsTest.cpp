@@ -68,6 +68,44 @@ TEST_F(KernelTest, EmbedAndItsGradientMatchTheReference) {
   }
 }
 
+// Rows of other ranks are 0, and their gradients nobody's here.
+TEST_F(KernelTest, EmbedOfAPartOfTheTable) {
+  int64_t tokens = 70, vocab = 13, columns = 37;
+  for (int64_t kind : {0, 1, 2}) { // some, no and only rows of this rank
+    Array ids = i32({tokens});
+    for (int64_t t = 0; t < tokens; ++t)
+      ids.set(t, kind == 1 || (kind == 0 && t % 3 == 0)
+                     ? -1
+                     : static_cast<double>(t * t * 7 % vocab));
+    run("embed", "{shard}", {ids, random({vocab, columns}, 1)},
+        {f32({tokens, columns})}, [&](const Arrays &in, const Arrays &out) {
+          Doubles y(out[0].size());
+          expectOk(reference::embed<double>(
+              valuesOf<int32_t>(in[0]), valuesOf(in[1]), tokens, vocab, columns,
+              absl::MakeSpan(y), /*shard=*/true));
+          EXPECT_EQ(valuesOf(out[0]), y);
+        });
+    for (bool accumulate : {false, true}) {
+      Arrays inputs = {random({tokens, columns}, 2), ids};
+      if (accumulate)
+        inputs.push_back(random({vocab, columns}, 3));
+      run("embed_bwd",
+          std::string("{vocab = 13 : i64, shard, accumulate = ") +
+              (accumulate ? "true" : "false") + "}",
+          inputs, {f32({vocab, columns})},
+          [&](const Arrays &in, const Arrays &out) {
+            Doubles dtable(out[0].size());
+            expectOk(reference::embedBwd<double>(
+                valuesOf(in[0]), valuesOf<int32_t>(in[1]), tokens, vocab,
+                columns, absl::MakeSpan(dtable), /*shard=*/true));
+            for (int64_t i = 0; accumulate && i < out[0].size(); ++i)
+              dtable[i] += in[2][i];
+            expectNear(out[0], dtable, 1e-5, "dtable");
+          });
+    }
+  }
+}
+
 TEST_F(KernelTest, RopeTableRestartsAtEveryDocument) {
   for (const SequenceCase &c : sequenceCases())
     for (int64_t rotary : {2, 6, 64})

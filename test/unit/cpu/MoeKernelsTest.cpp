@@ -21,7 +21,8 @@ Array routing(int64_t tokens, int64_t topK, Choose choose) {
 
 class MoeKernelTest : public KernelTest {
 protected:
-  template <typename Choose> void check(MoeDims d, Choose choose) {
+  template <typename Choose>
+  void check(MoeDims d, Choose choose, bool shard = false) {
     SCOPED_TRACE(testing::Message()
                  << d.tokens << " tokens, " << d.experts << " experts");
     Array x = random({d.tokens, d.hidden}, 1);
@@ -29,13 +30,13 @@ protected:
     Array idx = routing(d.tokens, d.topK, choose);
     Array gateUp = random({d.experts, 2 * d.intermediate, d.hidden}, 3, 0.4);
     Array down = random({d.experts, d.hidden, d.intermediate}, 4, 0.4);
-    run("moe_experts", "{}", {x, weights, idx, gateUp, down},
+    run("moe_experts", shard ? "{shard}" : "{}", {x, weights, idx, gateUp, down},
         {f32({d.tokens, d.hidden})},
         [&](const Arrays &in, const Arrays &out) {
           std::vector<double> y(x.size());
           expectOk(reference::moeExperts<double>(
               valuesOf(in[0]), valuesOf(in[1]), valuesOf<int32_t>(in[2]),
-              valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y)));
+              valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y), shard));
           expectNear(out[0], y, 1e-5, "y");
         });
     for (bool accumulate : {false, true}) {
@@ -44,7 +45,11 @@ protected:
       if (accumulate)
         for (const Array &weight : {gateUp, down})
           inputs.push_back(random(weight.shape(), 6));
-      run("moe_experts_bwd", accumulate ? "{accumulate = true}" : "{}", inputs,
+      run("moe_experts_bwd",
+          shard ? accumulate ? "{accumulate = true, shard}" : "{shard}"
+          : accumulate ? "{accumulate = true}"
+                       : "{}",
+          inputs,
           {f32({d.tokens, d.hidden}), f32({d.tokens, d.topK}),
            f32({d.experts, 2 * d.intermediate, d.hidden}),
            f32({d.experts, d.hidden, d.intermediate})},
@@ -55,7 +60,7 @@ protected:
                 valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
                 valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
                 absl::MakeSpan(dx), absl::MakeSpan(dweights),
-                absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
+                absl::MakeSpan(dGateUp), absl::MakeSpan(dDown), shard));
             for (size_t i = 0; accumulate && i < dGateUp.size(); ++i)
               dGateUp[i] += in[6][i];
             for (size_t i = 0; accumulate && i < dDown.size(); ++i)
@@ -67,7 +72,10 @@ protected:
             // A18: nothing is left over for experts without tokens.
             std::vector<bool> used(d.experts, false);
             for (int64_t i = 0; i < in[3].size(); ++i)
-              used[static_cast<int64_t>(in[3][i])] = true;
+              if (in[3][i] >= 0)
+                used[static_cast<int64_t>(in[3][i])] = true;
+              else // Nothing is due to a slot of another rank.
+                ASSERT_EQ(out[1][i], 0) << "slot " << i;
             int64_t size = 2 * d.intermediate * d.hidden;
             for (int64_t i = 0; i < out[2].size(); ++i)
               if (!used[i / size])
@@ -81,6 +89,19 @@ protected:
 TEST_F(MoeKernelTest, MatchesTheReference) {
   check(MoeDims{77, 33, 8, 2, 24},
         [](int64_t t, int64_t j) { return (t * 5 + j * 3) % 8; });
+}
+
+// The experts of one rank of several: most slots are of others.
+TEST_F(MoeKernelTest, SlotsOfOtherRanks) {
+  auto local = [](int64_t expert) { return expert < 3 ? expert : -1; };
+  check(
+      MoeDims{77, 33, 3, 2, 24},
+      [&](int64_t t, int64_t j) { return local((t * 5 + j * 3) % 8); }, true);
+  // More choices than the rank has experts; none here.
+  check(
+      MoeDims{9, 8, 1, 4, 5},
+      [&](int64_t t, int64_t j) { return j == t % 4 ? 0 : -1; }, true);
+  check(MoeDims{9, 8, 2, 2, 8}, [](int64_t, int64_t) { return -1; }, true);
 }
 
 TEST_F(MoeKernelTest, WideExpertsAndSeveralTiles) {

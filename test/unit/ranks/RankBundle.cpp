@@ -7,9 +7,7 @@
 #include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
-#include "passes/Kernels/Passes.h"
-#include "passes/Memory/Passes.h"
-#include "passes/Verify/Passes.h"
+#include "passes/Pipelines/Pipelines.h"
 
 #include "mlir/Parser/Parser.h"
 #include "mlir/Pass/PassManager.h"
@@ -44,10 +42,8 @@ RankBundle::compile(OwningOpRef<ModuleOp> module, int64_t tokens,
                     int64_t maxDocs,
                     const std::function<void(bundle::Bundle &)> &change) {
   PassManager pm(&context);
-  pm.addNestedPass<func::FuncOp>(createToKernels());
-  pm.addPass(createVerifyS5());
-  pm.addPass(createPlanMemory());
-  pm.addPass(createVerifyS6());
+  buildKernelsPipeline(pm, {});
+  buildPlanPipeline(pm);
   if (failed(pm.run(*module))) {
     ADD_FAILURE() << "the module does not become a plan";
     return "";

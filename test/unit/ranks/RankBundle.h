@@ -1,8 +1,8 @@
 #ifndef QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H
 #define QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H
 
-// A bundle for the CPU from the text of a module of stage S3, as qwen35c would
-// make it.
+// A bundle for the CPU from a module of stage S3 or S4, as qwen35c would make
+// it.
 
 #include "runtime/bundle/bundle_reader.h"
 

@@ -1,0 +1,377 @@
+// Whole steps that --qwen35-pipeline-partition makes, as plans for the CPU that
+// ranks of threads run, against the interpreter of stage S3 on as many ranks.
+
+#include "dialect/Interpreter/Ranks.h"
+#include "dialect/Qwen35/IR/StepAttrs.h"
+#include "frontend/config/Presets.h"
+#include "frontend/model/TrainModel.h"
+#include "passes/Pipelines/Pipelines.h"
+#include "runtime/api/step.h"
+#include "runtime/comm/virtual.h"
+#include "test/support/Numeric.h"
+#include "test/unit/ranks/RankBundle.h"
+
+#include "mlir/Pass/PassManager.h"
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+using namespace mlir;
+using qwen35::interpreter::Tensor;
+
+namespace qwen35::test {
+namespace {
+
+constexpr int64_t kRowTokens = 32, kRowDocs = 4;
+
+struct Case {
+  const char *name;
+  MeshShape mesh;
+  int64_t zero = 0;
+  bool moe = false, tied = false;
+  /// Every token chooses the experts of rank 0: all are as likely, and lower ids
+  /// come first.
+  bool oneRank = false;
+};
+
+void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
+
+/// A model of both kinds of layers whose sizes leave room for tp = 4, with
+/// fewer key/value heads than that.
+ModelConfig smallConfig(const Case &c) {
+  ModelConfig config =
+      llvm::cantFail(presetConfig(c.moe ? "debug-moe" : "debug"));
+  config.layerTypes = {LayerType::LinearAttention, LayerType::FullAttention};
+  config.vocabSize = 72; // rows of a rank are no multiple of a vector
+  config.hiddenSize = 32;
+  config.tieWordEmbeddings = c.tied;
+  config.numAttentionHeads = 8;
+  config.numKeyValueHeads = 2;
+  config.linearNumKeyHeads = 4;
+  config.linearNumValueHeads = 8;
+  config.linearKeyHeadDim = config.linearValueHeadDim = 8;
+  if (c.moe)
+    config.moeIntermediateSize = config.sharedExpertIntermediateSize = 16;
+  else
+    config.intermediateSize = 64;
+  return config;
+}
+
+StringRef textAttr(func::FuncOp function, unsigned i, StringRef name) {
+  return function.getArgAttrOfType<StringAttr>(i, name).getValue();
+}
+
+/// The name of an argument's buffer.
+std::string keyOf(func::FuncOp function, unsigned i) {
+  return (textAttr(function, i, kRoleAttr) + ":" +
+          textAttr(function, i, kNameAttr))
+      .str();
+}
+
+std::vector<double> doublesOf(const Tensor &tensor) {
+  std::vector<double> result;
+  std::visit([&](const auto &e) { result.assign(e.begin(), e.end()); },
+             tensor.elements);
+  return result;
+}
+
+/// Values of all ranks by the names of their buffers.
+using State = std::map<std::string, SmallVector<Tensor>>;
+
+class StepRanksTest : public testing::TestWithParam<Case> {
+protected:
+  /// S3 of the case.
+  OwningOpRef<ModuleOp> partitioned() {
+    const MeshShape &mesh = GetParam().mesh;
+    rows = mesh.dpr * mesh.dps;
+    TrainModelOptions options;
+    options.tokens = rows * kRowTokens;
+    options.maxDocs = rows * kRowDocs;
+    auto module =
+        buildTrainModel(compiler.context, smallConfig(GetParam()), options);
+    PassManager passes(&compiler.context);
+    buildModelPipeline(passes);
+    buildAutodiffPipeline(passes, {});
+    PartitionPipelineOptions partition;
+    partition.mesh = printMeshShape(mesh);
+    partition.zero = GetParam().zero;
+    buildPartitionPipeline(passes, partition);
+    EXPECT_TRUE(succeeded(passes.run(*module)));
+    return module;
+  }
+
+  /// New inputs of a microbatch: documents, padding, labels without a target.
+  void fillInputs(func::FuncOp function, const Mesh &mesh, State &state) {
+    std::vector<std::vector<int64_t>> documents(rows);
+    std::vector<int32_t> ids, labels;
+    int64_t vocab = smallConfig(GetParam()).vocabSize;
+    for (int64_t row = 0; row < rows; ++row) {
+      int64_t left = kRowTokens - 3;
+      for (int64_t d = 0; d < kRowDocs - 1 && left > 0; ++d) {
+        documents[row].push_back(1 + random.below(left));
+        left -= documents[row].back();
+      }
+      for (int64_t t = 0; t < kRowTokens; ++t) {
+        bool real = t < kRowTokens - 3 - std::max<int64_t>(left, 0);
+        ids.push_back(real ? static_cast<int32_t>(random.below(vocab)) : 0);
+        labels.push_back(real && random.below(8) != 0
+                             ? static_cast<int32_t>(random.below(vocab))
+                             : -100);
+      }
+    }
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      std::string key = keyOf(function, i);
+      Type type = function.getArgumentTypes()[i];
+      auto sharding = shardingOf(function.getArgAttr(i, qdist::kShardingAttr),
+                                 mesh);
+      auto isInput = [&](const char *name) {
+        return key == std::string("input:") + name;
+      };
+      if (!isInput("ids") && !isInput("labels") && !isInput("seq"))
+        continue;
+      state[key].clear();
+      for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+        if (auto seq = dyn_cast<SeqType>(type))
+          state[key].push_back(*interpreter::documentTable(
+              seq, documents[mesh.coordinate(rank, *mesh.axes("data"))]));
+        else
+          state[key].push_back(interpreter::localPart(
+              {{rows * kRowTokens}, isInput("ids") ? ids : labels}, sharding,
+              mesh, rank));
+    }
+  }
+
+  static qdist::Sharding shardingOf(Attribute attr, const Mesh &mesh) {
+    return qdist::Sharding::of(cast<qdist::ShardingAttr>(attr), mesh);
+  }
+
+  /// Weights, moments and scalars; sums of nothing.
+  void fillState(func::FuncOp function, const Mesh &mesh, State &state) {
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      StringRef role = textAttr(function, i, kRoleAttr);
+      StringRef name = textAttr(function, i, kNameAttr);
+      if (role == "input")
+        continue;
+      auto sharding = shardingOf(function.getArgAttr(i, qdist::kShardingAttr),
+                                 mesh);
+      auto type = cast<RankedTensorType>(function.getArgumentTypes()[i]);
+      Tensor global;
+      for (int64_t d = 0; d < type.getRank(); ++d)
+        global.shape.push_back(type.getDimSize(d) *
+                               mesh.size(sharding.dims[d]));
+      int64_t count = 1;
+      for (int64_t size : global.shape)
+        count *= size;
+      std::vector<float> values;
+      if (role == "scalar") {
+        values = {name == "inv_count" ? 1.0f / (2 * rows * kRowTokens)
+                  : name == "lr"      ? 0.01f
+                                      : 0.7f};
+      } else if (role == "grad" || role == "sum") {
+        values.assign(count, 0);
+      } else {
+        values = random.normals<float>(count, role == "weight" ? 0.3 : 0.1);
+        if (role == "v")
+          for (float &v : values)
+            v = v * v + 0.01f;
+      }
+      if (GetParam().oneRank && name.ends_with("mlp.gate.weight"))
+        values.assign(count, 0);
+      global.elements = values;
+      for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
+        state[keyOf(function, i)].push_back(
+            interpreter::localPart(global, sharding, mesh, rank));
+    }
+  }
+
+  /// Runs a function on all ranks and overwrites what it overwrites; other
+  /// results by "output:" and name.
+  static void interpret(func::FuncOp function, int64_t ranks, State &state) {
+    SmallVector<SmallVector<Tensor>> arguments(ranks);
+    for (int64_t rank = 0; rank < ranks; ++rank)
+      for (unsigned i = 0; i < function.getNumArguments(); ++i)
+        arguments[rank].push_back(state.at(keyOf(function, i))[rank]);
+    auto results = interpreter::interpretRanks(function, arguments);
+    ASSERT_TRUE(succeeded(results));
+    for (unsigned i = 0; i < function.getNumResults(); ++i) {
+      std::string key;
+      if (auto alias =
+              function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr))
+        key = keyOf(function, alias.getInt());
+      else
+        key = "output:" +
+              function.getResultAttrOfType<StringAttr>(i, kNameAttr)
+                  .getValue()
+                  .str();
+      state[key].clear();
+      for (int64_t rank = 0; rank < ranks; ++rank)
+        state[key].push_back((*results)[rank][i]);
+    }
+  }
+
+  RankBundle compiler;
+  Random random{5};
+  int64_t rows = 1;
+};
+
+absl::Status writeAll(Step &step, const State &state, int64_t rank,
+                      llvm::function_ref<bool(const std::string &)> chosen) {
+  for (const auto &[key, values] : state) {
+    if (!chosen(key))
+      continue;
+    auto index = step.findBuffer(key);
+    if (!index.ok())
+      return index.status();
+    absl::Status written = std::visit(
+        [&](const auto &elements) {
+          std::vector<uint8_t> bytes(elements.size() * 4);
+          for (size_t i = 0; i < elements.size(); ++i) {
+            using Real = std::decay_t<decltype(elements[0])>;
+            std::conditional_t<std::is_same_v<Real, int32_t>, int32_t, float>
+                narrow(elements[i]);
+            std::memcpy(&bytes[4 * i], &narrow, 4);
+          }
+          return step.write(*index, 0, bytes);
+        },
+        values[rank].elements);
+    if (!written.ok())
+      return written;
+  }
+  return absl::OkStatus();
+}
+
+TEST_P(StepRanksTest, ThreadsEqualTheInterpreter) {
+  OwningOpRef<ModuleOp> module = partitioned();
+  ASSERT_FALSE(HasFailure());
+  Mesh mesh = *qdist::meshOf(*module);
+  auto lookup = [&](StringRef name) {
+    return module->lookupSymbol<func::FuncOp>(name);
+  };
+
+  // Two microbatches of an update.
+  State first, second;
+  func::FuncOp finish = lookup("finish");
+  fillState(finish, mesh, first);
+  fillInputs(finish, mesh, first);
+  State expected = first;
+  interpret(lookup("accumulate"), mesh.ranks(), expected);
+  ASSERT_FALSE(HasFatalFailure());
+  State sums = expected;
+  fillInputs(finish, mesh, second);
+  for (const auto &[key, values] : second)
+    expected[key] = values;
+  interpret(finish, mesh.ranks(), expected);
+  ASSERT_FALSE(HasFatalFailure());
+
+  // Which results are copies of each other: their shardings.
+  std::map<std::string, qdist::Sharding> shardings;
+  for (unsigned i = 0; i < finish.getNumResults(); ++i)
+    if (auto alias = finish.getResultAttrOfType<IntegerAttr>(i, kAliasAttr))
+      shardings.emplace(
+          keyOf(finish, alias.getInt()),
+          shardingOf(finish.getResultAttr(i, qdist::kShardingAttr), mesh));
+
+  PassManager passes(&compiler.context);
+  buildSchedulePipeline(passes, {});
+  ASSERT_TRUE(succeeded(passes.run(*module)));
+  for (StringRef unused : {"first", "only"})
+    lookup(unused).erase();
+  std::string bytes =
+      compiler.compile(std::move(module), kRowTokens, kRowDocs);
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  std::mutex mutex;
+  std::map<std::string, SmallVector<Tensor>> got;
+  for (auto &[key, values] : expected)
+    got[key].resize(mesh.ranks());
+  std::map<std::string, double> worst; // relative to the largest of a tensor
+  auto compare = [&](Step &step, const State &want, int64_t rank,
+                     const char *when) -> absl::Status {
+    std::lock_guard lock(mutex);
+    for (const auto &[key, values] : want) {
+      std::string role = key.substr(0, key.find(':'));
+      if (role == "input" || role == "scalar")
+        continue;
+      auto buffer = step.buffer<float>(key);
+      if (!buffer.ok())
+        return buffer.status();
+      std::vector<double> exact = doublesOf(values[rank]);
+      if (exact.size() != buffer->size()) {
+        ADD_FAILURE() << key << " has " << buffer->size() << " elements, not "
+                      << exact.size();
+        continue;
+      }
+      got[key][rank] = {values[rank].shape,
+                        std::vector<float>(buffer->begin(), buffer->end())};
+      double difference = 0, scale = 0;
+      for (size_t i = 0; i < exact.size(); ++i) {
+        double error = std::abs(double((*buffer)[i]) - exact[i]);
+        difference = std::max(difference, std::isfinite(error) ? error : 1e300);
+        scale = std::max(scale, std::abs(exact[i]));
+      }
+      // A gradient of nothing (experts without tokens) is nothing.
+      EXPECT_LE(difference, 1e-4 * scale)
+          << when << ": " << key << " on rank " << rank;
+      double &known = worst[role];
+      known = std::max(known, scale > 0 ? difference / scale : 0);
+    }
+    return absl::OkStatus();
+  };
+  absl::Status status = comm::runVirtualRanks(
+      static_cast<int>(mesh.ranks()), [&](comm::World &world) -> absl::Status {
+        int rank = world.rank();
+        StepOptions options;
+        options.threads = 1 + rank % 2;
+        options.poison = true;
+        options.world = &world;
+        auto step = Step::create(file, options);
+        if (!step.ok())
+          return step.status();
+        auto run = [&](const char *program) { return (*step)->run(program); };
+        auto isState = [](const std::string &key) {
+          return key.rfind("grad:", 0) != 0 && key.rfind("sum:", 0) != 0;
+        };
+        auto all = [](const std::string &) { return true; };
+        absl::Status failed;
+        auto then = [&](absl::Status status) {
+          if (failed.ok())
+            failed = std::move(status);
+          return failed.ok();
+        };
+        if (then(writeAll(**step, first, rank, isState)) &&
+            then((*step)->weightsChanged()) && then(run("begin")) &&
+            then(run("accumulate")) &&
+            then(compare(**step, sums, rank, "accumulate")) &&
+            then(writeAll(**step, second, rank, all)))
+          then(run("finish")) &&
+              then(compare(**step, expected, rank, "finish"));
+        return failed;
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  if (HasFailure())
+    return;
+  for (const auto &[key, sharding] : shardings)
+    EXPECT_EQ(interpreter::assemble(got[key], sharding, mesh).spread, 0)
+        << key << ": copies differ between ranks";
+  for (const auto &[role, value] : worst)
+    RecordProperty(role, std::to_string(value));
+}
+
+const Case kCases[] = {
+    {"tp2", {.tp = 2}},
+    {"tp4", {.tp = 4}},
+    {"tied_tp2", {.tp = 2}, 0, false, true},
+    {"dps2_tp2", {.dps = 2, .tp = 2}},
+    {"moe_ep2", {.dps = 2, .ep = 2}, 0, true},
+    {"moe_ep4_on_one", {.dps = 4, .ep = 4}, 0, true, false, true},
+    {"moe_tp2_ep4", {.dps = 2, .tp = 2, .ep = 4}, 0, true},
+};
+
+INSTANTIATE_TEST_SUITE_P(Meshes, StepRanksTest, testing::ValuesIn(kCases),
+                         [](const testing::TestParamInfo<Case> &info) {
+                           return std::string(info.param.name);
+                         });
+
+} // namespace
+} // namespace qwen35::test
