@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Fusion/Passes.h"
 
@@ -63,7 +64,12 @@ private:
   /// `value` itself if it is kept, else its copy.
   Value available(Value value) {
     Operation *op = value.getDefiningOp();
-    if (!op || !forward.contains(op) || isKept(value))
+    if (!op || !forward.contains(op))
+      return value;
+    if (auto gather = dyn_cast<qdist::AllGatherOp>(op);
+        gather && llvm::all_of(gather.getInputs(), llvm::IsaPred<BlockArgument>))
+      return weightAgain(gather, cast<OpResult>(value));
+    if (isKept(value))
       return value;
     if (Value copy = copies.lookupOrNull(value))
       return copy;
@@ -76,6 +82,28 @@ private:
          llvm::zip_equal(op->getResults(), copy->getResults()))
       copies.map(old, recomputed);
     return copies.lookup(value);
+  }
+
+  /// A weight that ranks keep parts of, gathered anew: where backward does that
+  /// for its own products, or here if that is later.
+  Value weightAgain(qdist::AllGatherOp gather, OpResult value) {
+    Operation *here = &*builder.getInsertionPoint();
+    Value part = gather.getInputs()[value.getResultNumber()];
+    for (OpOperand &use : part.getUses()) {
+      auto again = dyn_cast<qdist::AllGatherOp>(use.getOwner());
+      if (!again || forward.contains(again) ||
+          again.getDim() != gather.getDim() ||
+          again.getAxes() != gather.getAxes())
+        continue;
+      if (here->isBeforeInBlock(again))
+        again->moveBefore(here);
+      return again->getResult(use.getOperandNumber());
+    }
+    auto again = qdist::AllGatherOp::create(
+        builder, gather.getLoc(), TypeRange(value.getType()), part,
+        gather.getAxes(), gather.getWireAttr(), gather.getDim());
+    again->setAttr(kRecomputeAttr, builder.getUnitAttr());
+    return again.getResult(0);
   }
 
   bool isKept(Value value) {

@@ -107,6 +107,19 @@ private:
     return *converted;
   }
 
+  /// A weight that backward gathers, though forward has.
+  LogicalResult moveAgain(Operation *op, const Sharding &asked) {
+    const Part made = parts.at(op->getOperand(0));
+    auto again = reshard(b, op->getLoc(), made.value, made.sharding, asked,
+                         mesh);
+    if (failed(again))
+      return failure();
+    if (Operation *last = again->getDefiningOp(); *again != made.value)
+      last->setAttr(kRecomputeAttr, b.getUnitAttr());
+    keep(op->getResult(0), *again, asked);
+    return success();
+  }
+
   void keep(Value old, Value value, const Sharding &sharding) {
     parts[old] = {value, sharding};
   }
@@ -118,6 +131,8 @@ private:
       return failure();
     if (auto norm = dyn_cast<NormSqOp>(op))
       return addSquares(norm, (*operands)[0]);
+    if (isa<qdist::ShardConstraintOp>(op) && op->hasAttr(kRecomputeAttr))
+      return moveAgain(op, (*results)[0]);
     SmallVector<Value> inputs;
     for (auto [operand, asked] : llvm::zip_equal(op->getOperands(), *operands)) {
       if (squares.count(operand))

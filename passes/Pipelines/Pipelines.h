@@ -35,7 +35,8 @@ struct PartitionPipelineOptions
       *this, "mesh", llvm::cl::desc("pp=1,dpr=1,dps=2,cp=1,tp=2,ep=4"),
       llvm::cl::init("")};
   Option<int64_t> zero{*this, "zero",
-                       llvm::cl::desc("1: moments are split over data ranks"),
+                       llvm::cl::desc("Split over data ranks are 1: moments, 2: "
+                                      "gradient sums too, 3: weights too"),
                        llvm::cl::init(0)};
   Option<bool> regather{
       *this, "regather",

@@ -12,8 +12,11 @@ def ShardSeed : Pass<"qwen35-shard-seed", "mlir::ModuleOp"> {
     documents do not cross from one row to the next. A mesh that the model cannot be split over is refused with the rule that
     it breaks and the nearest legal meshes.
 
-    With `zero=1` moments are split over (dps, cp), those of experts over what ep leaves of (dps, cp, tp), along a dimension
-    that nothing else splits.
+    `zero` says what is split over (dps, cp), or of experts over what ep leaves of (dps, cp, tp), along a dimension that nothing
+    else splits: with 1 the moments; with 2 the gradient sums too, scattered where they
+    are made; with 3 (FSDP) the weights and working copies too. Those get a constraint that makes them whole before the first
+    op of a layer that reads one, in forward and once more in backward; a layer's routed experts have one of their own.
+    Gradients are scattered before norm and update.
 
     - **Stage.** S1 to S2, before --qwen35-shard-propagate.
     - **Leaves alone.** Ops; a constraint changes no value.
@@ -21,7 +24,7 @@ def ShardSeed : Pass<"qwen35-shard-seed", "mlir::ModuleOp"> {
   }];
   let options = [
     Option<"mesh", "mesh", "std::string", /*default=*/"\"\"", "pp=1,dpr=1,dps=2,cp=1,tp=2,ep=4; absent axes are 1">,
-    Option<"zero", "zero", "int64_t", /*default=*/"0", "0: every data rank has all moments; 1: ZeRO-1">];
+    Option<"zero", "zero", "int64_t", /*default=*/"0", "0: every data rank has all; 1: moments are split; 2: gradient sums too; 3: weights too (FSDP)">];
   let dependentDialects = ["::qwen35::qdist::QDistDialect"];
 }
 

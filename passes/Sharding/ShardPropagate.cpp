@@ -81,7 +81,14 @@ private:
   LogicalResult visit(Operation *op) {
     if (auto seed = dyn_cast<qdist::ShardConstraintOp>(op)) {
       Sharding sharding = Sharding::of(seed.getSharding(), mesh);
+      if (seed.getKeepPartial())
+        sharding.partial =
+            shardings.lookup(seed.getX()).partial & ~sharding.split();
       write(op, {{sharding}, {sharding}});
+      if (auto found = names.find(seed.getX()); found != names.end()) {
+        std::string name = found->second; // a parameter is one where it is whole
+        names[seed.getY()] = name;
+      }
       return success();
     }
     auto shardable = dyn_cast<qdist::ShardableOp>(op);
@@ -118,6 +125,11 @@ private:
   /// What a use of the value by adamw asks for, if one does.
   std::optional<Sharding> askedByUpdate(Value value) {
     for (Operation *user : value.getUsers())
+      if (auto seed = dyn_cast<qdist::ShardConstraintOp>(user)) {
+        if (auto asked = askedByUpdate(seed.getY()))
+          return asked;
+      }
+    for (Operation *user : value.getUsers())
       if (auto update = dyn_cast<AdamWOp>(user); update &&
                                                  update.getGrad() == value)
         return Sharding::of(
@@ -142,13 +154,16 @@ private:
         } else {
           StringRef name = argAttr(argument, kNameAttr);
           auto [known, isNew] = gradients.try_emplace(name, sharding);
-          if (!isNew && !(known->second == sharding))
+          // A function that ends a step may have reduced it.
+          bool reduced = known->second.sameLayout(sharding) &&
+                         !sharding.partial;
+          if (!isNew && !(known->second == sharding) && !reduced)
             return function.emitError("makes the gradient of \"")
                    << name << "\" " << sharding.attr(context, mesh)
                    << " but another function makes it "
                    << known->second.attr(context, mesh);
           function.setArgAttr(argument, qdist::kShardingAttr,
-                              sharding.attr(context, mesh));
+                              known->second.attr(context, mesh));
           auto asked = askedByUpdate(value);
           if (asked && asked->sameLayout(sharding))
             sharding.partial = 0;
@@ -184,11 +199,12 @@ struct ShardPropagate : impl::ShardPropagateBase<ShardPropagate> {
     }
     // Functions that start the sums say how those are split.
     SmallVector<func::FuncOp> functions, others;
+    for (StringRef name : {"first", "only"})
+      if (auto function = getOperation().lookupSymbol<func::FuncOp>(name))
+        functions.push_back(function);
     for (auto function : getOperation().getOps<func::FuncOp>())
-      (function.getName() == "first" || function.getName() == "only"
-           ? functions
-           : others)
-          .push_back(function);
+      if (!llvm::is_contained(functions, function))
+        others.push_back(function);
     functions.append(others);
     llvm::StringMap<Sharding> gradients;
     for (func::FuncOp function : functions)

@@ -3,6 +3,8 @@
 
 #include "llvm/ADT/StringMap.h"
 
+#include <map>
+
 using namespace mlir;
 
 namespace qwen35 {
@@ -37,9 +39,9 @@ struct ShardSeed : impl::ShardSeedBase<ShardSeed> {
     std::optional<MeshShape> shape = parseMeshShape(mesh, error);
     if (!shape)
       return module.emitError(error);
-    if (zero != 0 && zero != 1)
+    if (zero < 0 || zero > 3)
       return module.emitError("zero is ")
-             << zero.getValue() << ", expected 0 or 1";
+             << zero.getValue() << ", expected 0, 1, 2 or 3";
     if (shape->pp != 1)
       return module.emitError("pp=")
              << shape->pp << ": pipeline stages are not built, expected pp=1";
@@ -157,8 +159,9 @@ private:
     return sharding;
   }
 
-  /// Moments: the parameter's split, and for ZeRO-1 one dimension more.
-  Sharding moment(StringRef name, RankedTensorType type) {
+  /// Where an update happens: the parameter's split, and with `zero` one
+  /// dimension more.
+  Sharding storage(StringRef name, RankedTensorType type) {
     Sharding sharding = parameter(name, type);
     MeshAxes axes =
         *ranks.axes(name.contains("experts.") && !name.contains("shared_expert")
@@ -174,6 +177,20 @@ private:
     return sharding;
   }
 
+  /// Whether an op of the step computes with a weight, other than to update or
+  /// to copy it.
+  static bool computesWith(Operation *op) {
+    return !isa<AdamWOp>(op) &&
+           !(isa<CastOp>(op) &&
+             op->getParentOfType<func::FuncOp>().getName() == "refresh");
+  }
+
+  /// How a rank keeps a state argument between steps.
+  Sharding kept(StringRef role, StringRef name, RankedTensorType type) {
+    bool moment = role == "m" || role == "v";
+    return zero == 3 || moment ? storage(name, type) : parameter(name, type);
+  }
+
   LogicalResult seed(func::FuncOp function) {
     Sharding rows(1);
     rows.dims[0] = *ranks.axes("data");
@@ -185,10 +202,8 @@ private:
       Sharding sharding(tensor ? tensor.getRank() : 1);
       if (role == "grad")
         continue; // partial over what propagation finds
-      if (role == "weight" || role == "work")
-        sharding = parameter(name, tensor);
-      else if (role == "m" || role == "v")
-        sharding = moment(name, tensor);
+      if (role == "weight" || role == "work" || role == "m" || role == "v")
+        sharding = kept(role, name, tensor);
       else if (role == "input")
         sharding = rows;
       else if (role != "sum" && role != "scalar")
@@ -203,6 +218,10 @@ private:
     }
     constrainRows(function);
     wantTables(function);
+    if (zero == 3)
+      gatherWeights(function);
+    if (zero >= 1)
+      scatterGradients(function);
     return success();
   }
 
@@ -232,11 +251,138 @@ private:
         auto table = dyn_cast<BlockArgument>(embed.getTable());
         if (embed.getIds() != gradient.getIds() || !table)
           continue;
-        auto wanted =
-            function.getArgAttr(table.getArgNumber(), qdist::kShardingAttr);
-        gradient->setAttr(qdist::kResultsAttr,
-                          ArrayAttr::get(&getContext(), {wanted}));
+        Sharding wanted = parameter(
+            argAttr(function, table.getArgNumber(), kNameAttr),
+            cast<RankedTensorType>(table.getType()));
+        gradient->setAttr(
+            qdist::kResultsAttr,
+            ArrayAttr::get(&getContext(), {wanted.attr(&getContext(), ranks)}));
       }
+  }
+
+  Value constrain(OpBuilder &b, Value value, const Sharding &sharding,
+                  bool keepPartial = false) {
+    return qdist::ShardConstraintOp::create(
+        b, value.getLoc(), value.getType(), value,
+        sharding.attr(&getContext(), ranks), keepPartial);
+  }
+
+  /// "layers.12" of "model.layers.12.mlp.down_proj.weight", with ".experts" of
+  /// its routed experts; the name itself outside of layers.
+  static std::string layerOf(StringRef name) {
+    size_t layers = name.find("layers.");
+    if (layers == StringRef::npos)
+      return name.str();
+    size_t end = name.find('.', layers + StringRef("layers.").size());
+    return name.slice(layers, end).str() +
+           (name.contains(".experts.") ? ".experts" : "");
+  }
+
+  /// What a rank keeps a part of is whole where a layer computes with it: all
+  /// of the layer's weights from the first op that reads one, in forward, and
+  /// once more in backward.
+  void gatherWeights(func::FuncOp function) {
+    Operation *loss = nullptr;
+    for (auto op : function.getOps<LmLossGradOp>())
+      loss = op;
+    struct Layer {
+      Operation *first;
+      SmallVector<BlockArgument> weights;
+    };
+    std::map<std::pair<int, std::string>, Layer> layers; // 1: backward
+    auto keyOf = [&](BlockArgument argument, Operation *user) {
+      int backward = loss && loss->isBeforeInBlock(user) ? 1 : 0;
+      std::string layer = layerOf(
+          argAttr(function, argument.getArgNumber(), kNameAttr));
+      // Outside of layers a weight is read far apart: a tied table.
+      if (isa<EmbedOp>(user))
+        layer += ".embed";
+      return std::pair(backward, layer);
+    };
+    for (BlockArgument argument : function.getArguments()) {
+      unsigned i = argument.getArgNumber();
+      StringRef role = argAttr(function, i, kRoleAttr);
+      if (role != "weight" && role != "work")
+        continue;
+      auto type = cast<RankedTensorType>(argument.getType());
+      StringRef name = argAttr(function, i, kNameAttr);
+      if (storage(name, type) == parameter(name, type))
+        continue;
+      for (Operation *user : argument.getUsers()) {
+        if (!computesWith(user))
+          continue;
+        Layer &layer =
+            layers.try_emplace(keyOf(argument, user), Layer{user, {}})
+                .first->second;
+        if (user->isBeforeInBlock(layer.first))
+          layer.first = user;
+        if (!llvm::is_contained(layer.weights, argument))
+          layer.weights.push_back(argument);
+      }
+    }
+    for (auto &[key, layer] : layers) {
+      OpBuilder b(layer.first);
+      for (BlockArgument argument : layer.weights) {
+        StringRef name =
+            argAttr(function, argument.getArgNumber(), kNameAttr);
+        Value whole = constrain(
+            b, argument,
+            parameter(name, cast<RankedTensorType>(argument.getType())));
+        if (key.first == 1) // else it would be the one of the forward pass
+          whole.getDefiningOp()->setAttr(kRecomputeAttr, b.getUnitAttr());
+        argument.replaceUsesWithIf(whole, [&](OpOperand &use) {
+          Operation *user = use.getOwner();
+          return user != whole.getDefiningOp() && computesWith(user) &&
+                 !isa<qdist::ShardConstraintOp>(user) &&
+                 keyOf(argument, user) == key;
+        });
+      }
+    }
+  }
+
+  /// Gradients go where the update needs them: before norm and update, and with
+  /// zero >= 2 where they are made, so that sums are split as well.
+  void scatterGradients(func::FuncOp function) {
+    Operation *end = function.getBody().front().getTerminator();
+    for (unsigned i = 0; i < function.getNumResults(); ++i) {
+      auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
+      if (!alias)
+        continue;
+      auto argument = static_cast<unsigned>(alias.getInt());
+      if (argAttr(function, argument, kRoleAttr) != "grad")
+        continue;
+      BlockArgument sum = function.getArgument(argument);
+      Sharding to = storage(argAttr(function, argument, kNameAttr),
+                            cast<RankedTensorType>(sum.getType()));
+      Value total = end->getOperand(i);
+      // The sum of a tied gradient has no argument in it: not this add.
+      auto add = total.getDefiningOp<AddOp>();
+      bool adds = add && (add.getA() == sum || add.getB() == sum);
+      if (zero >= 2) {
+        Value made = !adds ? total : add.getA() == sum ? add.getB() : add.getA();
+        OpBuilder b(&getContext());
+        b.setInsertionPointAfterValue(made);
+        Value part = constrain(b, made, to, /*keepPartial=*/true);
+        made.replaceUsesWithIf(part, [&](OpOperand &use) {
+          Operation *user = use.getOwner();
+          return user != part.getDefiningOp() &&
+                 (user == add || isa<NormSqOp, AdamWOp, func::ReturnOp>(user));
+        });
+        total = end->getOperand(i);
+      }
+      auto updates = [](Operation *user) {
+        return isa<NormSqOp, AdamWOp>(user);
+      };
+      if (llvm::none_of(total.getUsers(), updates))
+        continue;
+      OpBuilder b(&getContext());
+      b.setInsertionPointAfterValue(total);
+      Value whole = constrain(b, total, to);
+      total.replaceUsesWithIf(whole, [&](OpOperand &use) {
+        return updates(use.getOwner()) ||
+               (zero >= 2 && isa<func::ReturnOp>(use.getOwner()));
+      });
+    }
   }
 
   MeshLimits limits;

@@ -174,6 +174,9 @@ LogicalResult ShardConstraintOp::verify() {
   Sharding sharding = Sharding::of(getSharding(), *mesh);
   if (auto wrong = sharding.misfit(getX().getType(), *mesh)) // C1
     return emitOpError("sharding ") << *wrong;
+  if (getKeepPartial() && sharding.partial) // C2
+    return emitOpError("keeps what is partial but is partial over ")
+           << mesh->describe(sharding.partial) << " itself, expected none";
   return success();
 }
 

@@ -152,16 +152,18 @@ def QDist_ShardConstraintOp : Op<QDist_Dialect, "shard_constraint", [Pure, SameO
   let summary = "From here on the value is split so";
   let description = [{
     A seed of sharding inside of a function: closed, like those of arguments. Partitioning turns it into the collective that it
-    takes, if any.
+    takes, if any. With `keep_partial` a sum over ranks stays one over the axes that the sharding does not split over: a
+    gradient is scattered where it is made and reduced over the other axes later.
 
-    - **Constraints.** (C1) the sharding fits the value: one set of axes per dimension, which the ranks divide.
+    - **Constraints.** (C1) the sharding fits the value: one set of axes per dimension, which the ranks divide. (C2) with
+      `keep_partial` it is not partial itself.
 
     Example:
     ```mlir
     %y = qdist.shard_constraint %x <{sharding = #qdist.sharding<[{dps, tp}, {} ]>}> : tensor<64x64xf32>
     ```
   }];
-  let arguments = (ins QDist_Numbers:$x, QDist_ShardingAttr:$sharding);
+  let arguments = (ins QDist_Numbers:$x, QDist_ShardingAttr:$sharding, UnitAttr:$keep_partial);
   let results = (outs QDist_Numbers:$y);
   let assemblyFormat = "$x prop-dict attr-dict `:` type($x)";
   let hasVerifier = 1;

@@ -138,6 +138,16 @@ module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
 
 // -----
 
+module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {
+  func.func @constraint_c2(%x: tensor<4x6xf32>) {
+    // expected-error @below {{keeps what is partial but is partial over {tp} itself, expected none}}
+    %0 = qdist.shard_constraint %x <{keep_partial, sharding = #qdist.sharding<[{dps}, {}], partial = {tp}>}> : tensor<4x6xf32>
+    return
+  }
+}
+
+// -----
+
 module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
   func.func @constraint_c1_rank(%x: tensor<4x5xf32>) {
     // expected-error @below {{sharding has 1 dimensions for a value of type tensor<4x5xf32>}}

@@ -71,3 +71,32 @@ module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
     return %2 : tensor<f64>
   }
 }
+
+// -----
+
+// A gradient that is scattered where it is made: it stays a sum over dpr, the sum of sums with it. A weight that is kept in parts
+// is gathered for each of its layers, once more where it says so.
+module attributes {qdist.mesh = #qdist.mesh<dpr = 2, dps = 2>} {
+  // CHECK-LABEL: func @first(
+  // CHECK-SAME: %[[W:.*]]: tensor<2x4xf32> {{.*}}, %[[X:.*]]: tensor<2x4xf32> {{.*}}, %[[OLD:.*]]: tensor<2x4xf32> {qdist.sharding = #qdist.sharding<[{dps}, {}], partial = {dpr}>
+  // CHECK-SAME: -> (tensor<2x4xf32> {qdist.sharding = #qdist.sharding<[{dps}, {}], partial = {dpr}>
+  func.func @first(%w: tensor<4x4xf32> {qwen35.role = "weight", qwen35.name = "w", qdist.sharding = #qdist.sharding<[{dps}, {}]>},
+                   %x: tensor<8x4xf32> {qwen35.role = "input", qwen35.name = "x", qdist.sharding = #qdist.sharding<[{dpr, dps}, {}]>},
+                   %old: tensor<4x4xf32> {qwen35.role = "grad", qwen35.name = "w"})
+      -> (tensor<4x4xf32> {qwen35.alias = 2}) {
+    // CHECK-NEXT: %[[A:.*]] = qdist.all_gather %[[W]] over ["dps"] <{dim = 0 : i64}> : (tensor<2x4xf32>) -> tensor<4x4xf32>
+    // CHECK-NEXT: %[[Y:.*]] = qwen35.linear %[[X]], %[[A]] : tensor<2x4xf32>, tensor<4x4xf32>
+    %a = qdist.shard_constraint %w <{sharding = #qdist.sharding<[{}, {}]>}> : tensor<4x4xf32>
+    %y = qwen35.linear %x, %a : tensor<8x4xf32>, tensor<4x4xf32>
+    // CHECK-NEXT: %[[B:.*]] = qdist.all_gather %[[W]] over ["dps"] <{dim = 0 : i64}> {qwen35.recompute}
+    // CHECK-NEXT: %[[Z:.*]] = qwen35.matmul %[[Y]], %[[B]]
+    %b = qdist.shard_constraint %w <{sharding = #qdist.sharding<[{}, {}]>}> {qwen35.recompute} : tensor<4x4xf32>
+    %z = qwen35.matmul %y, %b : tensor<8x4xf32>, tensor<4x4xf32>
+    // CHECK-NEXT: %[[G:.*]] = qwen35.matmul %[[Z]], %[[X]] <{transpose_a = true}>
+    // CHECK-NEXT: %[[P:.*]] = qdist.reduce_scatter %[[G]] over ["dps"] <{dim = 0 : i64}> : (tensor<4x4xf32>) -> tensor<2x4xf32>
+    %g = qwen35.matmul %z, %x <{transpose_a = true}> : tensor<8x4xf32>, tensor<8x4xf32>
+    %p = qdist.shard_constraint %g <{keep_partial, sharding = #qdist.sharding<[{dps}, {}]>}> : tensor<4x4xf32>
+    // CHECK-NEXT: return %[[P]]
+    return %p : tensor<4x4xf32>
+  }
+}

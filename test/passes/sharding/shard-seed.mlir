@@ -26,11 +26,29 @@
 // CHECK: %[[E:.*]] = qwen35.embed
 // CHECK: %[[S:.*]] = qdist.shard_constraint %[[E]] <{sharding = #qdist.sharding<[{dps, tp}, {}]>}>
 // CHECK: qwen35.rms_norm %[[S]]
+// Norm and update read the part of a gradient that the update needs.
+// CHECK: %[[G:.*]] = qwen35.add %{{.*}}, %{{.*}} : tensor<192x64xf32>
+// CHECK: %[[P:.*]] = qdist.shard_constraint %[[G]] <{sharding = #qdist.sharding<[{tp}, {dps}]>}>
+// CHECK: qwen35.norm_sq %[[P]]
+
+// With zero=3 weights are kept in parts and made whole where a layer starts; sums are scattered where they are made.
+// RUN: qwen35-opt %t --qwen35-shard-seed="mesh=dps=2,tp=2 zero=3" | FileCheck %s --check-prefix=FSDP
+// FSDP-LABEL: func @accumulate(
+// FSDP-SAME: %[[TABLE:[^:]*]]: tensor<256x64xf32> {qdist.sharding = #qdist.sharding<[{tp}, {dps}]>, {{[^}]*}}qwen35.name = "model.embed_tokens.weight", qwen35.role = "weight"}
+// FSDP: %[[W:.*]] = qdist.shard_constraint %[[TABLE]] <{sharding = #qdist.sharding<[{tp}, {}]>}> : tensor<256x64xf32>
+// FSDP-NEXT: qwen35.embed %{{.*}}, %[[W]]
+// FSDP-COUNT-13: qdist.shard_constraint %arg{{[0-9]+}} <{sharding
+// FSDP: qwen35.rms_norm
+// FSDP: qwen35.lm_loss_grad
+// FSDP: qdist.shard_constraint %arg{{[0-9]+}} <{sharding = {{.*}}}> {qwen35.recompute}
+// FSDP: %[[G:.*]] = qwen35.matmul %{{.*}} <{transpose_a = true}> : tensor<128x64xf32>, tensor<128x192xf32>
+// FSDP: %[[P:.*]] = qdist.shard_constraint %[[G]] <{keep_partial, sharding = #qdist.sharding<[{dps}, {tp}]>}>
+// FSDP: qwen35.add %{{.*}}, %[[P]]
 
 // HEADS: error: the model cannot be split so: tp=4 does not divide the 2 key heads of the delta rule; nearest meshes of as many ranks: pp=1,dpr=2,dps=2,cp=1,tp=2,ep=1;
 // STAGES: error: pp=2: pipeline stages are not built, expected pp=1
 // ROWS: error: has a batch of 128 tokens and 10 documents for 3 data ranks (dpr x dps), expected as many rows of equal size
 // TEXT: error: mesh has "dps2", expected AXIS=SIZE with an axis of pp, dpr, dps, cp, tp, ep
 // DENSE: error: the model cannot be split so: ep=2 for a dense model, which has no experts; expected ep=1
-// ZERO: error: zero is 4, expected 0 or 1
+// ZERO: error: zero is 4, expected 0, 1, 2 or 3
 // UNSEEDED: error: has no 'qdist.mesh'; run --qwen35-shard-seed first

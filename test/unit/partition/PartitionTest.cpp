@@ -183,6 +183,7 @@ struct Case {
   MeshShape mesh;
   int64_t zero;
   bool regather = false;
+  std::string remat = "none";
 };
 
 void PrintTo(const Case &c, std::ostream *out) {
@@ -213,6 +214,10 @@ TEST_P(PartitionTest, MeansTheSameOnAllRanks) {
   options.zero = GetParam().zero;
   options.regather = GetParam().regather;
   buildPartitionPipeline(passes, options);
+  SchedulePipelineOptions schedule;
+  schedule.remat = GetParam().remat;
+  if (schedule.remat != "none")
+    buildSchedulePipeline(passes, schedule);
   ASSERT_TRUE(succeeded(passes.run(*module)));
 
   Mesh mesh = *qdist::meshOf(*module);
@@ -341,8 +346,12 @@ TEST_P(MicrobatchTest, SumsArePartialUntilTheLast) {
           << name.str() << ": " << key;
       EXPECT_EQ(got.spread, 0) << name.str() << ": " << key;
     }
+    // Sums that are scattered where they are made are whole in that, but those
+    // of dpr, and of tp that copies what it does not split.
+    bool rest = GetParam().zero < 2 ||
+                GetParam().mesh.dpr * GetParam().mesh.tp > 1;
     if (name == "first" || name == "accumulate")
-      EXPECT_GT(partial, 0) << name.str();
+      EXPECT_EQ(partial > 0, rest) << name.str();
     else if (GetParam().zero == 0)
       EXPECT_EQ(partial, 0) << name.str();
   }
@@ -353,7 +362,11 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Case{"dense", {.dps = 2}, 0}, Case{"dense", {.dps = 2}, 1},
                     Case{"tied", {.tp = 2}, 0},
                     Case{"moe", {.dps = 2, .tp = 2, .ep = 4}, 0},
-                    Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 1}));
+                    Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 1},
+                    Case{"dense", {.dpr = 2, .dps = 2}, 2},
+                    Case{"tied", {.dps = 2, .tp = 2}, 3},
+                    Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 2},
+                    Case{"moe-bf16", {.dps = 2, .cp = 2}, 3}));
 
 /// Every legal mesh of so many ranks, for every model.
 std::vector<Case> cases() {
@@ -372,13 +385,23 @@ std::vector<Case> cases() {
         if (model == "tied" && mesh.dpr > 1)
           continue;
         all.push_back({model, mesh, 0});
-        if (mesh.dps * mesh.cp > 1 && model != "tied")
-          all.push_back({model, mesh, 1});
+        if (mesh.dps * mesh.cp == 1)
+          continue;
+        if (model == "dense" || model == "moe")
+          for (int64_t zero : {1, 2, 3})
+            all.push_back({model, mesh, zero});
+        else // the balance loss and a tied table: what adds most to the others
+          all.push_back({model, mesh, model == "tied" ? 3 : 1});
       }
     }
   // Working copies: values of bf16, of which nothing is rounded in fp64.
   all.push_back({"moe-bf16", {.dps = 2, .tp = 2, .ep = 4}, 0});
-  all.push_back({"moe-bf16", {.dps = 2, .tp = 2, .ep = 2}, 1});
+  for (int64_t zero : {1, 2, 3})
+    all.push_back({"moe-bf16", {.dps = 2, .tp = 2, .ep = 2}, zero});
+  for (const char *remat : {"selective", "full"}) {
+    all.push_back({"dense", {.dps = 2}, 3, false, remat});
+    all.push_back({"moe", {.dps = 2, .tp = 2, .ep = 2}, 3, true, remat});
+  }
   all.push_back({"dense", {.dps = 2, .tp = 2}, 0, true});
   all.push_back({"moe", {.cp = 2, .tp = 2, .ep = 4}, 1, true});
   return all;
@@ -391,12 +414,92 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PartitionTest, testing::ValuesIn(cases()),
                                               "_zero" +
                                               std::to_string(info.param.zero) +
                                               (info.param.regather ? "_regather"
-                                                                   : "");
+                                                                   : "") +
+                              (info.param.remat == "none"
+                                   ? ""
+                                   : "_" + info.param.remat);
                            for (char &c : name)
                              if (!std::isalnum(c) && c != '_')
                                c = '_';
                            return name;
                          });
+
+int64_t bytesOf(Value value) {
+  auto type = cast<RankedTensorType>(value.getType());
+  return type.getNumElements() * type.getElementTypeBitWidth() / 8;
+}
+
+/// With zero=3 the weights that are whole at one time are those of one layer,
+/// whatever is recomputed.
+TEST(WholeWeightsTest, AreThoseOfOneLayer) {
+  MLIRContext context;
+  context.disableMultithreading();
+  TrainModelOptions options;
+  options.tokens = 2 * 128;
+  options.maxDocs = 8;
+  auto original = buildTrainModel(
+      context, llvm::cantFail(presetConfig("debug-moe")), options);
+  for (std::string remat : {"none", "selective", "full"}) {
+    OwningOpRef<ModuleOp> module = original->clone();
+    PassManager passes(&context);
+    ModelPipelineOptions model;
+    model.compute = "bf16";
+    buildModelPipeline(passes, model);
+    buildAutodiffPipeline(passes, {});
+    PartitionPipelineOptions partition;
+    partition.mesh = "dps=2";
+    partition.zero = 3;
+    buildPartitionPipeline(passes, partition);
+    SchedulePipelineOptions schedule;
+    schedule.remat = remat;
+    buildSchedulePipeline(passes, schedule);
+    ASSERT_TRUE(succeeded(passes.run(*module)));
+    for (StringRef name : {"eval", "first", "accumulate", "finish", "only"}) {
+      SCOPED_TRACE(remat + " @" + name.str());
+      auto function = module->lookupSymbol<func::FuncOp>(name);
+      // Gathered weights: bytes from where they are made to their last reader.
+      std::map<Operation *, int64_t> change;
+      std::map<std::string, int64_t> layers;
+      int64_t gathers = 0;
+      for (auto gather : function.getOps<qdist::AllGatherOp>()) {
+        if (!llvm::all_of(gather.getInputs(), llvm::IsaPred<BlockArgument>))
+          continue;
+        ++gathers;
+        for (auto [input, output] :
+             llvm::zip_equal(gather.getInputs(), gather.getOutputs())) {
+          StringRef weight = textAttr(
+              function, cast<BlockArgument>(input).getArgNumber(), kNameAttr);
+          size_t layer = weight.find("layers.");
+          std::string of = layer == StringRef::npos
+                               ? weight.str()
+                               : weight.substr(layer, 8).str();
+          bool again = gather->hasAttr(kRecomputeAttr);
+          layers[of + (again ? " again" : "")] += bytesOf(output);
+          change[gather] += bytesOf(output);
+          Operation *last = gather;
+          for (Operation *user : output.getUsers()) {
+            user = function.getBody().front().findAncestorOpInBlock(*user);
+            if (last->isBeforeInBlock(user))
+              last = user;
+          }
+          change[last->getNextNode()] -= bytesOf(output);
+        }
+      }
+      int64_t live = 0, peak = 0, layer = 0, all = 0;
+      for (Operation &op : function.getBody().front()) {
+        live += change[&op];
+        peak = std::max(peak, live);
+      }
+      for (auto &[of, bytes] : layers) {
+        layer = std::max(layer, bytes);
+        all += bytes;
+      }
+      EXPECT_LE(peak, layer);
+      EXPECT_LT(3 * layer, all);
+      EXPECT_GE(gathers, name == "eval" ? 8 : 16);
+    }
+  }
+}
 
 /// The balance loss counts the whole batch, of which a data rank has a part.
 TEST(PartitionRefusalTest, BalanceLossOfSeveralDataRanks) {

@@ -366,6 +366,8 @@ const Case kCases[] = {
     {"moe_ep2", {.dps = 2, .ep = 2}, 0, true},
     {"moe_ep4_on_one", {.dps = 4, .ep = 4}, 0, true, false, true},
     {"moe_tp2_ep4", {.dps = 2, .tp = 2, .ep = 4}, 0, true},
+    {"tied_dps2_fsdp", {.dps = 2}, 3, false, true},
+    {"moe_ep2_fsdp", {.dps = 2, .tp = 2, .ep = 2}, 3, true},
 };
 
 INSTANTIATE_TEST_SUITE_P(Meshes, StepRanksTest, testing::ValuesIn(kCases),
