@@ -107,109 +107,12 @@ struct SliceOfAll : OpRewritePattern<qdist::AllSliceOp> {
   }
 };
 
-/// Two collectives that one with the inputs of both could be.
-bool joinable(Operation *a, Operation *b) {
-  NamedAttrList of[2];
-  for (auto [list, op] : {std::pair(&of[0], a), {&of[1], b}}) {
-    *list = NamedAttrList(op->getAttrDictionary());
-    list->erase("operandSegmentSizes");
-  }
-  return a->getName() == b->getName() &&
-         of[0].getDictionary(a->getContext()) ==
-             of[1].getDictionary(b->getContext());
-}
-
-/// One collective for all of `run`, where the last of them is or, if they are
-/// read before, ahead of that reader.
-void join(ArrayRef<Operation *> run, Operation *before) {
-  if (run.size() < 2)
-    return;
-  OpBuilder b(before);
-  OperationState state(run[0]->getLoc(), run[0]->getName());
-  state.attributes = run[0]->getAttrDictionary();
-  for (Operation *op : run) {
-    state.addOperands(op->getOperands());
-    state.addTypes(op->getResultTypes());
-  }
-  Operation *joined = b.create(state);
-  unsigned at = 0;
-  for (Operation *op : run)
-    for (Value result : op->getResults())
-      result.replaceAllUsesWith(joined->getResult(at++));
-  for (Operation *op : run)
-    op->erase();
-}
-
-Operation *firstReader(Operation *op) {
-  Operation *first = nullptr;
-  for (Operation *user : op->getUsers())
-    if (!first || user->isBeforeInBlock(first))
-      first = user;
-  return first;
-}
-
-/// Gathers and scatters that stand side by side: the inputs of experts.
-void joinNeighbours(Block &block) {
-  SmallVector<Operation *> run;
-  auto flush = [&] {
-    if (!run.empty())
-      join(run, run.back()->getNextNode());
-    run.clear();
-  };
-  for (Operation &op : llvm::make_early_inc_range(block)) {
-    bool joins = isa<qdist::AllGatherOp, qdist::ReduceScatterOp>(op);
-    if (!joins || (!run.empty() && !joinable(run[0], &op)))
-      flush();
-    if (joins)
-      run.push_back(&op);
-  }
-  flush();
-}
-
-/// all_reduces whose inputs are all there before the first result is read: the
-/// gradients at the end of a step.
-void joinReductions(Block &block) {
-  struct Run {
-    SmallVector<Operation *> ops;
-    Operation *reader; // the first
-  };
-  SmallVector<Run> runs;
-  for (Operation &op : block) {
-    if (!isa<qdist::AllReduceOp>(op))
-      continue;
-    Operation *reader = firstReader(&op);
-    if (!reader || isa<qdist::AllReduceOp>(reader))
-      continue; // that one may move itself
-    auto fits = [&](Run &run) {
-      return joinable(run.ops[0], &op) &&
-             llvm::all_of(op.getOperands(), [&](Value operand) {
-               Operation *made = operand.getDefiningOp();
-               return !made || made->isBeforeInBlock(run.reader);
-             });
-    };
-    // The newest run of its kind: older ones are further from its input.
-    auto found = llvm::find_if(llvm::reverse(runs), fits);
-    if (found == runs.rend()) {
-      runs.push_back({{&op}, reader});
-      continue;
-    }
-    found->ops.push_back(&op);
-    if (reader->isBeforeInBlock(found->reader))
-      found->reader = reader;
-  }
-  for (Run &run : runs)
-    join(run.ops, run.reader);
-}
-
 struct CommSimplify : impl::CommSimplifyBase<CommSimplify> {
   void runOnOperation() override {
     RewritePatternSet patterns(&getContext());
     patterns.add<AddOfReductions, ChainOfReductions, SliceOfAll>(&getContext());
     if (failed(applyPatternsGreedily(getOperation(), std::move(patterns))))
       return signalPassFailure();
-    Block &body = getOperation().getBody().front();
-    joinReductions(body);
-    joinNeighbours(body);
   }
 };
 

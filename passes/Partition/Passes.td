@@ -27,13 +27,29 @@ def CommSimplify : Pass<"qwen35-comm-simplify", "mlir::func::FuncOp"> {
   let summary = "Fewer and cheaper collectives that mean the same";
   let description = [{
     `reduce(a) + reduce(b)` becomes `reduce(a + b)`, also across a chain of sums; an all_reduce whose only reader slices becomes
-    a reduce_scatter; a slice of what was just gathered is the value itself. all_reduces whose inputs are all there before the first
-    result is read become one with several inputs, and so do gathers and scatters that stand side by side.
+    a reduce_scatter; a slice of what was just gathered is the value itself.
 
     - **Stage.** S3, after --qwen35-partition; canonicalization removes what is left over.
     - **Leaves alone.** Collectives whose values have other readers.
     - **Numerics.** Sums of partial results are added in another order.
   }];
+  let dependentDialects = ["::qwen35::qdist::QDistDialect"];
+}
+
+def Bucket : Pass<"qwen35-bucket", "mlir::func::FuncOp"> {
+  let summary = "Pack small collectives that are alike into one";
+  let description = [{
+    Collectives of one kind over the same axes, alike in everything but their inputs, become one with several inputs if all
+    inputs are there before the first result is read: gradients of norms and vectors above all, and a layer's small weights. A
+    bucket moves at most `bytes` (the larger side of each); what is that large by itself stays alone, since several inputs are
+    copied together to be sent. Reductions stand where the last of their inputs is made, gathers where the last of them was: what
+    adds a reduced gradient to its sum waits for its bucket.
+
+    - **Stage.** S3, after --qwen35-comm-simplify and the removal of equal ops.
+    - **Leaves alone.** Ops between; with `bytes` 0, everything.
+    - **Numerics.** None.
+  }];
+  let options = [Option<"bytes", "bytes", "int64_t", /*default=*/"33554432", "What a bucket moves at most">];
   let dependentDialects = ["::qwen35::qdist::QDistDialect"];
 }
 

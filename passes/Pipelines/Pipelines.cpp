@@ -56,6 +56,9 @@ void buildPartitionPipeline(OpPassManager &pm,
   pm.addNestedPass<func::FuncOp>(createCommSimplify());
   pm.addPass(createCanonicalizerPass());
   pm.addPass(createCSEPass());
+  BucketOptions bucket;
+  bucket.bytes = options.bucketBytes;
+  pm.addNestedPass<func::FuncOp>(createBucket(bucket));
   pm.addPass(createVerifyS3());
 }
 

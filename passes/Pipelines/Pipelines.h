@@ -42,6 +42,10 @@ struct PartitionPipelineOptions
       *this, "regather",
       llvm::cl::desc("Gather again in backward what forward has gathered"),
       llvm::cl::init(false)};
+  Option<int64_t> bucketBytes{
+      *this, "bucket-bytes",
+      llvm::cl::desc("What a bucket of collectives moves at most, 0 for none"),
+      llvm::cl::init(32 << 20)};
 };
 
 struct SchedulePipelineOptions

@@ -62,28 +62,4 @@ module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {
     %1 = qdist.all_slice %0 over ["tp"] <{dim = 0}> : (tensor<4x4xf32>) -> tensor<2x4xf32>
     return %1 : tensor<2x4xf32>
   }
-
-  // One reduction for gradients that are all there; the third is made of a result and waits.
-  // CHECK-LABEL: func @gradients(
-  // CHECK-NEXT: %[[R:.*]]:2 = qdist.all_reduce %arg0, %arg1 over ["dps"]
-  // CHECK-NEXT: %[[A:.*]] = qwen35.scale %[[R]]#0
-  // CHECK-NEXT: %[[B:.*]] = qwen35.scale %[[R]]#1
-  // CHECK-NEXT: %[[C:.*]] = qdist.all_reduce %[[A]] over ["dps"]
-  func.func @gradients(%a: tensor<4xf32>, %b: tensor<2xf32>) -> (tensor<4xf32>, tensor<2xf32>) {
-    %0 = qdist.all_reduce %a over ["dps"] : (tensor<4xf32>) -> tensor<4xf32>
-    %1 = qwen35.scale %0 <{factor = 2.0}> : tensor<4xf32>
-    %2 = qdist.all_reduce %b over ["dps"] : (tensor<2xf32>) -> tensor<2xf32>
-    %3 = qwen35.scale %2 <{factor = 2.0}> : tensor<2xf32>
-    %4 = qdist.all_reduce %1 over ["dps"] : (tensor<4xf32>) -> tensor<4xf32>
-    return %4, %3 : tensor<4xf32>, tensor<2xf32>
-  }
-
-  // CHECK-LABEL: func @neighbours(
-  // CHECK-NEXT: %[[G:.*]]:2 = qdist.all_gather %arg0, %arg1 over ["tp"] <{dim = 0 : i64}> : (tensor<2x4xf32>, tensor<2x1xi32>) -> (tensor<4x4xf32>, tensor<4x1xi32>)
-  // CHECK-NEXT: return %[[G]]#0, %[[G]]#1
-  func.func @neighbours(%x: tensor<2x4xf32>, %i: tensor<2x1xi32>) -> (tensor<4x4xf32>, tensor<4x1xi32>) {
-    %0 = qdist.all_gather %x over ["tp"] <{dim = 0}> : (tensor<2x4xf32>) -> tensor<4x4xf32>
-    %1 = qdist.all_gather %i over ["tp"] <{dim = 0}> : (tensor<2x1xi32>) -> tensor<4x1xi32>
-    return %0, %1 : tensor<4x4xf32>, tensor<4x1xi32>
-  }
 }

@@ -202,6 +202,29 @@ Whole &wholeOf(const Case &c) {
   return *whole;
 }
 
+/// Every rank's part of the arguments of the whole step.
+SmallVector<SmallVector<Tensor>> argumentsOf(Whole &whole,
+                                             func::FuncOp function) {
+  Mesh mesh = *qdist::meshOf(function);
+  SmallVector<SmallVector<Tensor>> arguments(mesh.ranks());
+  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+    auto sharding = qdist::Sharding::of(
+        function.getArgAttrOfType<qdist::ShardingAttr>(i, qdist::kShardingAttr),
+        mesh);
+    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+      if (auto seq = dyn_cast<SeqType>(function.getArgumentTypes()[i])) {
+        int64_t row = mesh.coordinate(rank, *mesh.axes("data"));
+        arguments[rank].push_back(
+            *interpreter::documentTable(seq, whole.documents[row]));
+      } else {
+        arguments[rank].push_back(
+            interpreter::localPart(whole.arguments[i], sharding, mesh, rank));
+      }
+    }
+  }
+  return arguments;
+}
+
 class PartitionTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PartitionTest, MeansTheSameOnAllRanks) {
@@ -225,21 +248,8 @@ TEST_P(PartitionTest, MeansTheSameOnAllRanks) {
   auto shardingOf = [&](Attribute attr) {
     return qdist::Sharding::of(cast<qdist::ShardingAttr>(attr), mesh);
   };
-  SmallVector<SmallVector<Tensor>> arguments(mesh.ranks());
-  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
-    auto sharding = shardingOf(function.getArgAttr(i, qdist::kShardingAttr));
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-      if (auto seq = dyn_cast<SeqType>(function.getArgumentTypes()[i])) {
-        int64_t row = mesh.coordinate(rank, *mesh.axes("data"));
-        arguments[rank].push_back(
-            *interpreter::documentTable(seq, whole.documents[row]));
-      } else {
-        arguments[rank].push_back(
-            interpreter::localPart(whole.arguments[i], sharding, mesh, rank));
-      }
-    }
-  }
-  auto ranks = interpreter::interpretRanks(function, arguments);
+  auto ranks =
+      interpreter::interpretRanks(function, argumentsOf(whole, function));
   ASSERT_TRUE(succeeded(ranks));
   for (unsigned i = 0; i < function.getNumResults(); ++i) {
     SmallVector<Tensor> locals;
@@ -423,6 +433,47 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PartitionTest, testing::ValuesIn(cases()),
                                c = '_';
                            return name;
                          });
+
+/// What ranks compute is the same to the bit however collectives are packed.
+TEST(BucketTest, ChangesNoBit) {
+  for (Case c : {Case{"dense", {.dps = 2, .tp = 2}, 1},
+                 Case{"moe", {.dpr = 2, .dps = 2, .ep = 2}, 2},
+                 Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 3}}) {
+    SCOPED_TRACE(c.model + " zero " + std::to_string(c.zero));
+    Whole &whole = wholeOf(c);
+    std::vector<SmallVector<SmallVector<Tensor>>> all;
+    std::vector<int64_t> collectives;
+    for (int64_t bytes : {0, 1000, 32 << 20}) {
+      OwningOpRef<ModuleOp> module = whole.module->clone();
+      PassManager passes(whole.context.get());
+      PartitionPipelineOptions options;
+      options.mesh = printMeshShape(c.mesh);
+      options.zero = c.zero;
+      options.bucketBytes = bytes;
+      buildPartitionPipeline(passes, options);
+      ASSERT_TRUE(succeeded(passes.run(*module)));
+      auto function = module->lookupSymbol<func::FuncOp>("only");
+      auto results =
+          interpreter::interpretRanks(function, argumentsOf(whole, function));
+      ASSERT_TRUE(succeeded(results));
+      all.push_back(*results);
+      int64_t count = 0;
+      for (Operation &op : function.getBody().front())
+        if (isa<qdist::AllReduceOp, qdist::ReduceScatterOp,
+                qdist::AllGatherOp>(op))
+          ++count;
+      collectives.push_back(count);
+    }
+    EXPECT_GT(collectives[0], collectives[1]);
+    EXPECT_GT(collectives[1], collectives[2]);
+    for (size_t packed : {1, 2})
+      for (size_t rank = 0; rank < all[0].size(); ++rank)
+        for (size_t i = 0; i < all[0][rank].size(); ++i)
+          EXPECT_EQ(all[packed][rank][i].elements, all[0][rank][i].elements)
+              << "result " << i << " on rank " << rank << " in buckets of "
+              << (packed == 1 ? "1000 bytes" : "any size");
+  }
+}
 
 int64_t bytesOf(Value value) {
   auto type = cast<RankedTensorType>(value.getType());
