@@ -36,7 +36,7 @@ public:
         builder(function.getContext()) {
     for (Operation &op : block) {
       // The loss head is the last forward op and the first backward op.
-      if (isa<LmLossGradOp>(op))
+      if (isa<LmLossGradOp, LmStatsGradOp>(op))
         cut = &op;
     }
   }
@@ -69,10 +69,13 @@ private:
     if (auto gather = dyn_cast<qdist::AllGatherOp>(op);
         gather && llvm::all_of(gather.getInputs(), llvm::IsaPred<BlockArgument>))
       return weightAgain(gather, cast<OpResult>(value));
-    if (isKept(value))
-      return value;
     if (Value copy = copies.lookupOrNull(value))
       return copy;
+    if (auto gather = dyn_cast<qdist::AllGatherOp>(op);
+        gather && gathersKeys(gather))
+      return keysAgain(gather, value);
+    if (isKept(value))
+      return value;
     IRMapping operands;
     for (Value operand : op->getOperands())
       operands.map(operand, available(operand));
@@ -106,6 +109,36 @@ private:
     return again.getResult(0);
   }
 
+  static bool gathersKeys(qdist::AllGatherOp gather) {
+    return llvm::all_of(gather->getUsers(), [](Operation *user) {
+      return isa<CpAttentionOp, CpAttentionBwdOp>(user);
+    });
+  }
+
+  /// Keys and values of all ranks, which backward gathers anew: it does so
+  /// here if attention is computed again.
+  Value keysAgain(qdist::AllGatherOp gather, Value value) {
+    for (Operation *user : gather.getInputs()[0].getUsers()) {
+      auto again = dyn_cast<qdist::AllGatherOp>(user);
+      if (!again || forward.contains(again) ||
+          again->getOperands() != gather->getOperands() ||
+          again.getAxes() != gather.getAxes())
+        continue;
+      Operation *here = &*builder.getInsertionPoint();
+      if (here->isBeforeInBlock(again))
+        again->moveBefore(here);
+      OpBuilder::InsertionGuard guard(builder);
+      builder.setInsertionPoint(again);
+      for (OpOperand &operand : again->getOpOperands())
+        operand.set(available(operand.get()));
+      for (auto [old, anew] :
+           llvm::zip_equal(gather.getOutputs(), again.getOutputs()))
+        copies.map(old, anew);
+      return copies.lookup(value);
+    }
+    return value;
+  }
+
   bool isKept(Value value) {
     Operation *op = value.getDefiningOp();
     if (op == cut)
@@ -115,6 +148,10 @@ private:
       return false;
     if (op->getName().getDialectNamespace() == "qdist")
       return true; // Sent once; all ranks keep what they got.
+    // What the maps of other ranks made of the states, and the rank's own map:
+    // as small as a state, and the gathered maps need not live for them.
+    if (isa<GdnAffineOp, AffineScanOp>(op))
+      return true;
     return policy == Policy::Full ? leavesLayer(op, value)
                                   : !isCheap(op, value);
   }

@@ -1,6 +1,7 @@
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Partition/Passes.h"
 #include "passes/Partition/Reshard.h"
+#include "passes/Partition/Stripes.h"
 
 #include "llvm/ADT/MapVector.h"
 
@@ -26,7 +27,7 @@ class Partitioner {
 public:
   Partitioner(func::FuncOp function, const Mesh &mesh, bool regather)
       : function(function), mesh(mesh), regather(regather),
-        b(function.getContext()) {}
+        b(function.getContext()), striped(b, mesh) {}
 
   LogicalResult run() {
     Block &body = function.getBody().front();
@@ -44,6 +45,9 @@ public:
       // are fixed up at once because nothing looks at them in between.
       argument.setType(sharding->localType(argument.getType(), mesh));
       parts[argument] = {argument, *sharding};
+      if (auto name = function.getArgAttrOfType<StringAttr>(i, kNameAttr);
+          name && name.getValue() == kStripesName)
+        stripes = argument;
     }
     for (Operation *op : ops) {
       b.setInsertionPoint(body.getTerminator());
@@ -154,6 +158,21 @@ private:
       splitHead(op, inputs, *operands, *results);
       return success();
     }
+    if (isStriped(op, *operands)) {
+      if (!stripes)
+        return op->emitError("'")
+               << op->getName() << "' reads tokens that lie on several ranks, "
+               << "but the function has no argument \"" << kStripesName
+               << "\", which --qwen35-shard-seed adds";
+      SmallVector<Value> placed = striped.place(op, inputs, stripes);
+      if (placed.empty())
+        return op->emitError("'")
+               << op->getName() << "' has no form for the stripes of a row";
+      for (auto [old, value, sharding] :
+           llvm::zip_equal(op->getResults(), placed, *results))
+        keep(old, value, sharding);
+      return success();
+    }
     Operation *local = clone(op, inputs, *results);
     if (failed(adjust(local, *operands, *results)))
       return failure();
@@ -161,6 +180,16 @@ private:
          llvm::zip_equal(op->getResults(), local->getResults(), *results))
       keep(old, value, sharding);
     return success();
+  }
+
+  /// Whether the op reads tokens in order of which a rank has stripes only.
+  bool isStriped(Operation *op, ArrayRef<Sharding> operands) {
+    MeshAxes cp = *mesh.axes("cp");
+    for (auto [operand, sharding] :
+         llvm::zip_equal(op->getOperands(), operands))
+      if (isa<SeqType>(operand.getType()) && (sharding.dims[0] & cp))
+        return true;
+    return false;
   }
 
   /// The op on local operands, with local results.
@@ -338,6 +367,8 @@ private:
   const Mesh &mesh;
   bool regather, backward = false;
   OpBuilder b;
+  StripedOps striped;
+  Value stripes; // the rank's stripe table, where it has stripes
   DenseMap<Value, Part> parts;
   DenseMap<Value, SmallVector<Part>> moved;
   DenseMap<Value, Squares> squares;

@@ -11,6 +11,9 @@ def Partition : Pass<"qwen35-partition", "mlir::ModuleOp"> {
     that several ops ask for alike is moved once. Row numbers of split tables become local (`qdist.local_ids`), the head split
     by vocabulary becomes statistics and their reductions, squares of the global norm are added up so that copies count once.
 
+    Where ranks of cp hold stripes of rows, ops that read tokens in order become those of a rank's stripes, with what passes
+    between the ranks: maps of the delta rule's states, tails of convolutions, keys and values (rationale 0011).
+
     With `regather` backward does not read what forward gathered but gathers again: one more collective per block, and a rank
     keeps its own tokens of it only.
 

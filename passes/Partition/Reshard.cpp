@@ -6,7 +6,7 @@ namespace qwen35 {
 
 using qdist::Sharding;
 
-static ArrayAttr namesOf(OpBuilder &b, MeshAxes axes, const Mesh &mesh) {
+ArrayAttr namesOf(OpBuilder &b, MeshAxes axes, const Mesh &mesh) {
   SmallVector<Attribute> names;
   for (const std::string &name : mesh.names(axes))
     names.push_back(b.getStringAttr(name));

@@ -18,6 +18,10 @@ mlir::FailureOr<mlir::Value> reshard(mlir::OpBuilder &builder,
                                      const qdist::Sharding &to,
                                      const Mesh &mesh);
 
+/// What ops call the axes.
+mlir::ArrayAttr namesOf(mlir::OpBuilder &builder, MeshAxes axes,
+                        const Mesh &mesh);
+
 /// all_reduce of one value.
 mlir::Value allReduce(mlir::OpBuilder &builder, mlir::Location loc,
                       mlir::Value value, MeshAxes axes, const Mesh &mesh,

@@ -1,5 +1,6 @@
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Sharding/Passes.h"
+#include "runtime/schema/stripe_table.h"
 
 #include "llvm/ADT/StringMap.h"
 
@@ -54,6 +55,10 @@ struct ShardSeed : impl::ShardSeedBase<ShardSeed> {
     ranks = *Mesh::make(*shape, error);
     module->setAttr(qdist::kMeshAttr,
                     qdist::MeshAttr::get(&getContext(), *shape));
+    striped = shape->cp > 1 && canStripe(eval, shape->cp);
+    for (auto function : module.getOps<func::FuncOp>())
+      if (striped && failed(addStripes(function)))
+        return failure();
     for (auto function : module.getOps<func::FuncOp>())
       if (failed(seed(function)))
         return failure();
@@ -99,6 +104,64 @@ private:
                  << " data ranks (dpr x dps), expected as many rows of equal "
                     "size";
     limits.rowTokens = tokens / dataRanks;
+    return success();
+  }
+
+  /// Whether the ranks of a row can hold stripes of it (rationale 0011). If
+  /// not, they gather its tokens for the ops that read them in order, which is
+  /// said.
+  bool canStripe(func::FuncOp eval, int64_t cp) {
+    int64_t stripe = limits.rowTokens / (StripeTable::kLocal * cp);
+    auto gathers = [&](Operation &op) {
+      return op.emitRemark("with cp=")
+             << cp
+             << " the tokens of a row are gathered for attention, "
+                "convolutions and the delta rule: ";
+    };
+    for (Operation &op : eval.getBody().front()) {
+      if (auto conv = dyn_cast<CausalConvOp>(op)) {
+        int64_t taps =
+            cast<RankedTensorType>(conv.getWeight().getType()).getDimSize(2);
+        if (taps - 1 > stripe) {
+          gathers(op) << "a convolution of " << taps
+                      << " taps reads further back than the " << stripe
+                      << " tokens of a stripe";
+          return false;
+        }
+      } else if (isa<RouterAuxOp>(op)) {
+        gathers(op) << "'" << op.getName() << "' counts the whole row";
+        return false;
+      }
+    }
+    return true;
+  }
+
+  /// Behind the document table: the stripe tables of all ranks that hold other
+  /// tokens, one after the other.
+  LogicalResult addStripes(func::FuncOp function) {
+    int64_t cp = ranks.shape().cp;
+    int64_t holders = ranks.size(*ranks.axes("data") | *ranks.axes("cp"));
+    Builder b(&getContext());
+    auto type = RankedTensorType::get(
+        {holders * StripeTable{limits.rowTokens / cp, cp}.words()},
+        b.getI32Type());
+    auto attrs = b.getDictionaryAttr(
+        {b.getNamedAttr(kRoleAttr, b.getStringAttr("input")),
+         b.getNamedAttr(kNameAttr, b.getStringAttr(kStripesName))});
+    for (unsigned i = 0; i < function.getNumArguments(); ++i) {
+      if (!isa<SeqType>(function.getArgumentTypes()[i]))
+        continue;
+      if (failed(function.insertArgument(i + 1, type, attrs,
+                                         function.getArgument(i).getLoc())))
+        return failure();
+      for (unsigned r = 0; r < function.getNumResults(); ++r)
+        if (auto alias =
+                function.getResultAttrOfType<IntegerAttr>(r, kAliasAttr);
+            alias && alias.getInt() > i)
+          function.setResultAttr(
+              r, kAliasAttr,
+              IntegerAttr::get(alias.getType(), alias.getInt() + 1));
+    }
     return success();
   }
 
@@ -194,6 +257,8 @@ private:
   LogicalResult seed(func::FuncOp function) {
     Sharding rows(1);
     rows.dims[0] = *ranks.axes("data");
+    if (striped)
+      rows.dims[0] |= *ranks.axes("cp");
     for (unsigned i = 0; i < function.getNumArguments(); ++i) {
       Type type = function.getArgumentTypes()[i];
       StringRef role = argAttr(function, i, kRoleAttr);
@@ -387,6 +452,7 @@ private:
 
   MeshLimits limits;
   Mesh ranks;
+  bool striped = false; // rows lie in stripes over the ranks of cp
   llvm::StringMap<SmallVector<int64_t>> sections;
 };
 

@@ -63,7 +63,8 @@ struct Sharding {
   }
 
   /// The type of the value on one rank. For a document table the one dimension
-  /// is that of tokens, and documents are split alike.
+  /// is that of tokens: documents are split over the rows of data ranks alike,
+  /// and a rank of cp holds segments of all of its row's (stripe_table.h).
   mlir::Type localType(mlir::Type global, const Mesh &mesh) const;
   /// Why a value of this global type cannot be split so, or nothing.
   std::optional<std::string> misfit(mlir::Type global, const Mesh &mesh) const;

@@ -1,4 +1,5 @@
 #include "dialect/QDist/IR/QDistDialect.h"
+#include "runtime/schema/stripe_table.h"
 
 using namespace mlir;
 
@@ -54,11 +55,18 @@ bool Sharding::sameLayout(const Sharding &other) const {
   return true;
 }
 
+/// Of the axes that split a document table, those that hold other rows.
+static MeshAxes rowsOf(MeshAxes axes, const Mesh &mesh) {
+  return axes & ~*mesh.axes("cp");
+}
+
 Type Sharding::localType(Type global, const Mesh &mesh) const {
   if (auto seq = dyn_cast<SeqType>(global)) {
-    int64_t ranks = mesh.size(dims[0]);
-    return SeqType::get(global.getContext(), seq.getTokens() / ranks,
-                        seq.getMaxDocs() / ranks);
+    MeshAxes rows = rowsOf(dims[0], mesh);
+    int64_t docs = seq.getMaxDocs() / mesh.size(rows);
+    return SeqType::get(global.getContext(),
+                        seq.getTokens() / mesh.size(dims[0]),
+                        rows == dims[0] ? docs : StripeTable::localDocs(docs));
   }
   auto tensor = cast<RankedTensorType>(global);
   SmallVector<int64_t> shape(tensor.getShape());
@@ -85,7 +93,8 @@ std::optional<std::string> Sharding::misfit(Type global,
       return text;
     }
     if (!divides(seq.getTokens(), dims[0], "a row") ||
-        !divides(seq.getMaxDocs(), dims[0], "a table of documents"))
+        !divides(seq.getMaxDocs(), rowsOf(dims[0], mesh),
+                 "a table of documents"))
       return text;
     return std::nullopt;
   }

@@ -140,12 +140,13 @@ struct Choice {
 class Solver {
 public:
   Solver(Operation *op, const ShardRule &rule, ArrayRef<Given> given,
-         ArrayRef<Sharding> wanted, const Mesh &mesh, MeshAxes rows)
+         ArrayRef<Sharding> wanted, const Mesh &mesh)
       : op(op), rule(rule), given(given), wanted(wanted), mesh(mesh),
-        rows(rows), choices(rule.factors.size()) {}
+        choices(rule.factors.size()) {}
 
   FailureOr<OpSharding> run() {
     cutAxis();
+    followTable();
     SmallVector<unsigned> order(rule.first);
     for (unsigned i = 0; i < given.size(); ++i)
       if (given[i].stays && !llvm::is_contained(order, i))
@@ -217,7 +218,7 @@ private:
     if (factor.kind == ShardRule::Kind::Whole)
       return 0;
     if (factor.kind == ShardRule::Kind::Sequence)
-      axes = without(axes, ~rows);
+      axes = without(axes, ~table);
     axes = without(axes, used);
     auto divides = [&](int64_t size) { return size % mesh.size(axes) == 0; };
     while (axes && !(divides(factor.size) && llvm::all_of(sections, divides)))
@@ -286,6 +287,17 @@ private:
     }
     if (best)
       choose(f, best, bestSections, by);
+  }
+
+  /// A document table does not move between ranks: tokens of the op lie as in
+  /// it, before all else is chosen.
+  void followTable() {
+    for (auto [i, operand] : llvm::enumerate(op->getOperands()))
+      if (isa<SeqType>(operand.getType())) {
+        table = given[i].sharding.dims[0];
+        for (int f : rule.operands[i][0])
+          choose(f, table, {}, -1);
+      }
   }
 
   /// slice and concat: the dimension that they cut or join.
@@ -373,7 +385,7 @@ private:
   ArrayRef<Given> given;
   ArrayRef<Sharding> wanted;
   const Mesh &mesh;
-  MeshAxes rows;
+  MeshAxes table = 0; // over which the document table is split
   SmallVector<Choice> choices;
   DenseMap<int, int> decidedNone; // factor to the operand that leaves it whole
   MeshAxes used = 0;
@@ -390,7 +402,7 @@ FailureOr<OpSharding> solve(Operation *op, const ShardRule &rule,
     op->emitError("'") << op->getName() << "' " << rule.refusal;
     return failure();
   }
-  return Solver(op, rule, given, wanted, mesh, rows).run();
+  return Solver(op, rule, given, wanted, mesh).run();
 }
 
 } // namespace qwen35::qdist

@@ -17,7 +17,7 @@ namespace qwen35::qdist {
 struct ShardRule {
   enum class Kind {
     Split,    // any axes
-    Sequence, // tokens of whole documents: only over axes that hold other rows
+    Sequence, // tokens in their order: as the document table is split
     Whole,    // not split
   };
   struct Factor {
@@ -44,8 +44,9 @@ struct ShardRule {
   bool valid() const { return !operands.empty() || !results.empty(); }
 
   /// From "tk,nk->tn": a letter per dimension, "(hg)" for one of two factors,
-  /// nothing for a scalar. Letters of `whole` are not split, those of `sequence`
-  /// only between rows. Operands beyond those listed are scalars.
+  /// nothing for a scalar. Letters of `whole` are not split, those of
+  /// `sequence` as the document table is. Operands beyond those listed are
+  /// scalars.
   static ShardRule make(mlir::Operation *op, llvm::StringRef text,
                         llvm::StringRef whole = "",
                         llvm::StringRef sequence = "");

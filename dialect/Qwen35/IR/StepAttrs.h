@@ -15,6 +15,10 @@ inline constexpr llvm::StringLiteral kInitAttr = "qwen35.init";
 inline constexpr llvm::StringLiteral kDecayAttr = "qwen35.decay";
 inline constexpr llvm::StringLiteral kFileDtypeAttr = "qwen35.file_dtype";
 
+// The name of the input that says how a row lies on context-parallel ranks
+// (runtime/schema/stripe_table.h).
+inline constexpr llvm::StringLiteral kStripesName = "stripes";
+
 // Of ops that recompute a forward value in backward: equal ops without it are not equal.
 inline constexpr llvm::StringLiteral kRecomputeAttr = "qwen35.recompute";
 

@@ -1,5 +1,9 @@
 // RUN: qwen35-import debug --tokens=128 --max-docs=9 | qwen35-opt --qwen35-pipeline-autodiff -o %t
 // RUN: qwen35-opt %t --qwen35-shard-seed="mesh=dps=2,tp=2 zero=1" | FileCheck %s
+// RUN: qwen35-opt %t --qwen35-shard-seed="mesh=cp=2" | FileCheck %s --check-prefix=STRIPES
+// RUN: qwen35-opt %t --qwen35-shard-seed="mesh=cp=32" 2>&1 | FileCheck %s --check-prefix=SHORT
+// RUN: qwen35-import debug-moe --tokens=128 --max-docs=9 --aux=pooled | qwen35-opt --qwen35-pipeline-autodiff \
+// RUN:     --qwen35-shard-seed="mesh=cp=2" 2>&1 | FileCheck %s --check-prefix=AUX
 // RUN: not qwen35-opt %t --qwen35-shard-seed="mesh=dps=2,tp=4" 2>&1 | FileCheck %s --check-prefix=HEADS
 // RUN: not qwen35-opt %t --qwen35-shard-seed="mesh=pp=2" 2>&1 | FileCheck %s --check-prefix=STAGES
 // RUN: not qwen35-opt %t --qwen35-shard-seed="mesh=dps=3" 2>&1 | FileCheck %s --check-prefix=ROWS
@@ -44,6 +48,18 @@
 // FSDP: %[[G:.*]] = qwen35.matmul %{{.*}} <{transpose_a = true}> : tensor<128x64xf32>, tensor<128x192xf32>
 // FSDP: %[[P:.*]] = qdist.shard_constraint %[[G]] <{keep_partial, sharding = #qdist.sharding<[{dps}, {tp}]>}>
 // FSDP: qwen35.add %{{.*}}, %[[P]]
+
+// Ranks of cp hold stripes: the tables of all ranks, one after the other, behind the table of documents; what results overwrite
+// is counted with it.
+// STRIPES-LABEL: func @first(
+// STRIPES-SAME: tensor<128xi32> {qdist.sharding = #qdist.sharding<[{cp}]>, qwen35.name = "ids"
+// STRIPES-SAME: !qwen35.seq<128, 10> {qdist.sharding = #qdist.sharding<[{cp}]>, qwen35.name = "seq", qwen35.role = "input"}, %{{[^:]*}}: tensor<40xi32> {qdist.sharding = #qdist.sharding<[{cp}]>, qwen35.name = "stripes", qwen35.role = "input"}
+
+// Stripes of 2 tokens are shorter than what a convolution reads back; the balance loss counts whole rows.
+// SHORT: remark: with cp=32 the tokens of a row are gathered for attention, convolutions and the delta rule: a convolution of 4 taps reads further back than the 2 tokens of a stripe
+// SHORT-NOT: "stripes"
+// AUX: remark: with cp=2 the tokens of a row are gathered for attention, convolutions and the delta rule: 'qwen35.router_aux' counts the whole row
+// AUX-NOT: "stripes"
 
 // HEADS: error: the model cannot be split so: tp=4 does not divide the 2 key heads of the delta rule; nearest meshes of as many ranks: pp=1,dpr=2,dps=2,cp=1,tp=2,ep=1;
 // STAGES: error: pp=2: pipeline stages are not built, expected pp=1

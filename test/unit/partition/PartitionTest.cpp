@@ -1,11 +1,9 @@
 // The partitioned step on n ranks against the whole one, in fp64: DESIGN.md 1.
 
-#include "dialect/Interpreter/Ranks.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "frontend/config/Presets.h"
-#include "frontend/model/TrainModel.h"
-#include "passes/Pipelines/Pipelines.h"
 #include "test/support/Numeric.h"
+#include "test/unit/partition/Step.h"
 
 #include "mlir/Pass/PassManager.h"
 
@@ -18,164 +16,19 @@ using qwen35::interpreter::Tensor;
 namespace qwen35::test {
 namespace {
 
-constexpr int64_t kRowTokens = 32, kRowDocs = 4;
-
-/// A model of both kinds of layers whose sizes leave room for tp = 4, with
-/// fewer key/value heads than that.
-ModelConfig smallConfig(bool moe, bool tied) {
-  ModelConfig config = llvm::cantFail(presetConfig(moe ? "debug-moe" : "debug"));
-  config.layerTypes = {LayerType::LinearAttention, LayerType::FullAttention};
-  config.vocabSize = 64;
-  config.hiddenSize = 32;
-  config.tieWordEmbeddings = tied;
-  config.numAttentionHeads = 8;
-  config.numKeyValueHeads = 2;
-  config.linearNumKeyHeads = 4;
-  config.linearNumValueHeads = 8;
-  config.linearKeyHeadDim = config.linearValueHeadDim = 8;
-  if (moe)
-    config.moeIntermediateSize = config.sharedExpertIntermediateSize = 16;
-  else
-    config.intermediateSize = 64;
-  return config;
-}
-
-MeshLimits limitsOf(const ModelConfig &c) {
-  return {c.numAttentionHeads,
-          c.numKeyValueHeads,
-          c.linearNumKeyHeads,
-          c.linearNumValueHeads,
-          c.moe ? c.sharedExpertIntermediateSize : c.intermediateSize,
-          c.numExperts,
-          c.vocabSize,
-          kRowTokens};
-}
-
-StringRef textAttr(func::FuncOp function, unsigned i, StringRef name) {
-  return function.getArgAttrOfType<StringAttr>(i, name).getValue();
-}
-
-/// The step of `rows` rows at stage S1, its inputs, and what @only returns.
-struct Whole {
-  std::unique_ptr<MLIRContext> context;
-  OwningOpRef<ModuleOp> module;
-  std::vector<std::vector<int64_t>> documents; // lengths, per row
-  SmallVector<Tensor> arguments, results;
-
-  func::FuncOp only() { return module->lookupSymbol<func::FuncOp>("only"); }
-};
+constexpr RowShape kRow;
 
 /// Documents of one row: from none (only in a batch that has other rows) to as
 /// many as it may hold.
 std::vector<int64_t> someDocuments(Random &random, bool empty) {
   std::vector<int64_t> lengths;
-  int64_t left = kRowTokens;
-  int64_t count = empty ? 0 : 1 + random.below(kRowDocs - 1);
+  int64_t left = kRow.tokens;
+  int64_t count = empty ? 0 : 1 + random.below(kRow.docs - 1);
   for (int64_t d = 0; d < count && left > 0; ++d) {
     lengths.push_back(1 + random.below(left));
     left -= lengths.back();
   }
   return lengths;
-}
-
-std::unique_ptr<Whole> makeWhole(const ModelConfig &config, int64_t rows,
-                                 AuxScope aux,
-                                 const std::string &compute = "fp32") {
-  auto whole = std::make_unique<Whole>();
-  whole->context = std::make_unique<MLIRContext>();
-  whole->context->disableMultithreading();
-  MLIRContext &context = *whole->context;
-  TrainModelOptions options;
-  options.tokens = rows * kRowTokens;
-  options.maxDocs = rows * kRowDocs;
-  options.aux = aux;
-  whole->module = buildTrainModel(context, config, options);
-  PassManager passes(&context);
-  ModelPipelineOptions model;
-  model.compute = compute;
-  buildModelPipeline(passes, model);
-  buildAutodiffPipeline(passes, {});
-  EXPECT_TRUE(succeeded(passes.run(*whole->module)));
-
-  Random random(rows + 17 * config.moe);
-  std::vector<int64_t> all;
-  std::vector<int32_t> ids, labels;
-  int64_t targets = 0;
-  for (int64_t row = 0; row < rows; ++row) {
-    whole->documents.push_back(someDocuments(random, /*empty=*/row == 2));
-    int64_t real = 0;
-    for (int64_t length : whole->documents.back()) {
-      all.push_back(length);
-      real += length;
-    }
-    // In the batch of all rows padding inside of it is a document like others.
-    if (real < kRowTokens)
-      all.push_back(kRowTokens - real);
-    for (int64_t t = 0; t < kRowTokens; ++t) {
-      ids.push_back(
-          t < real ? static_cast<int32_t>(random.below(config.vocabSize)) : 0);
-      bool target = t < real && random.below(8) != 0;
-      labels.push_back(
-          target ? static_cast<int32_t>(random.below(config.vocabSize)) : -100);
-      targets += target;
-    }
-  }
-  // With one row the padding is what the table makes of it (router_aux counts
-  // tokens that are not padding).
-  func::FuncOp only = whole->only();
-  for (unsigned i = 0; i < only.getNumArguments(); ++i) {
-    Type type = only.getArgumentTypes()[i];
-    StringRef role = textAttr(only, i, kRoleAttr);
-    StringRef name = textAttr(only, i, kNameAttr);
-    if (auto seq = dyn_cast<SeqType>(type)) {
-      auto table = interpreter::documentTable(
-          seq, rows == 1 ? whole->documents[0] : all);
-      EXPECT_TRUE(table);
-      whole->arguments.push_back(*table);
-      continue;
-    }
-    auto shape = cast<RankedTensorType>(type).getShape();
-    Tensor tensor;
-    tensor.shape.assign(shape.begin(), shape.end());
-    int64_t count = cast<RankedTensorType>(type).getNumElements();
-    if (name == "ids")
-      tensor.elements = ids;
-    else if (name == "labels")
-      tensor.elements = labels;
-    else if (role == "scalar")
-      tensor.elements = std::vector<double>{
-          name == "inv_count" ? 1.0 / std::max<int64_t>(targets, 1)
-          : name == "lr"      ? 0.01
-                              : 0.7};
-    else if (role == "v")
-      tensor.elements = [&] {
-        std::vector<double> v = random.normals(count, 0.1);
-        for (double &x : v)
-          x = x * x + 0.01;
-        return v;
-      }();
-    else
-      tensor.elements = random.normals(count, 0.3);
-    whole->arguments.push_back(std::move(tensor));
-  }
-  auto results = interpreter::interpret(only, whole->arguments, {});
-  EXPECT_TRUE(succeeded(results));
-  EXPECT_GT(targets, 0);
-  if (succeeded(results))
-    whole->results = *results;
-  return whole;
-}
-
-double worstOf(const Tensor &got, const Tensor &want) {
-  const auto &a = std::get<std::vector<double>>(got.elements);
-  const auto &b = std::get<std::vector<double>>(want.elements);
-  EXPECT_EQ(got.shape, want.shape);
-  double worst = 0, scale = 0;
-  for (size_t i = 0; i < b.size(); ++i) {
-    worst = std::max(worst, std::isfinite(a[i]) ? std::abs(a[i] - b[i]) : 1e300);
-    scale = std::max(scale, std::abs(b[i]));
-  }
-  return worst / std::max(scale, 1e-12);
 }
 
 struct Case {
@@ -190,92 +43,81 @@ void PrintTo(const Case &c, std::ostream *out) {
   *out << c.model << " " << printMeshShape(c.mesh) << " zero=" << c.zero;
 }
 
+/// Whether ranks hold stripes of rows: not where a stripe is shorter than what
+/// a convolution reads back, nor for a loss of the whole row.
+bool isStriped(const Case &c) {
+  constexpr int64_t kTaps = 4;
+  return c.mesh.cp > 1 && c.model != "moe-aux" &&
+         kRow.tokens / (2 * c.mesh.cp) >= kTaps - 1;
+}
+
 Whole &wholeOf(const Case &c) {
   static std::map<std::pair<std::string, int64_t>, std::unique_ptr<Whole>> known;
   int64_t rows = c.mesh.dpr * c.mesh.dps;
   auto &whole = known[{c.model, rows}];
-  if (!whole)
-    whole = makeWhole(smallConfig(c.model.starts_with("moe"), c.model == "tied"),
-                      rows,
-                      c.model == "moe-aux" ? AuxScope::Pooled : AuxScope::None,
-                      c.model == "moe-bf16" ? "bf16" : "fp32");
+  if (!whole) {
+    bool moe = c.model.starts_with("moe");
+    Random random(rows + 17 * moe);
+    Documents documents;
+    for (int64_t row = 0; row < rows; ++row)
+      documents.push_back(someDocuments(random, /*empty=*/row == 2));
+    WholeOptions options;
+    options.aux = c.model == "moe-aux" ? AuxScope::Pooled : AuxScope::None;
+    options.compute = c.model == "moe-bf16" ? "bf16" : "fp32";
+    options.seed = 100 + rows + 17 * moe;
+    whole = makeWhole(smallConfig(moe, c.model == "tied"), documents, kRow,
+                      options);
+    whole->run();
+  }
   return *whole;
 }
 
-/// Every rank's part of the arguments of the whole step.
-SmallVector<SmallVector<Tensor>> argumentsOf(Whole &whole,
-                                             func::FuncOp function) {
-  Mesh mesh = *qdist::meshOf(function);
-  SmallVector<SmallVector<Tensor>> arguments(mesh.ranks());
-  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
-    auto sharding = qdist::Sharding::of(
-        function.getArgAttrOfType<qdist::ShardingAttr>(i, qdist::kShardingAttr),
-        mesh);
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-      if (auto seq = dyn_cast<SeqType>(function.getArgumentTypes()[i])) {
-        int64_t row = mesh.coordinate(rank, *mesh.axes("data"));
-        arguments[rank].push_back(
-            *interpreter::documentTable(seq, whole.documents[row]));
-      } else {
-        arguments[rank].push_back(
-            interpreter::localPart(whole.arguments[i], sharding, mesh, rank));
-      }
+Split splitOf(const Case &c) {
+  return split(wholeOf(c), printMeshShape(c.mesh),
+               {c.zero, c.regather, c.remat});
+}
+
+/// Between the ranks of a row nothing moves that is as wide as the hidden state
+/// of its tokens, but what experts of several of them are sent.
+void expectStriped(const Split &split) {
+  const Mesh &mesh = split.mesh;
+  MeshAxes cp = *mesh.axes("cp");
+  int64_t gathers = 0;
+  split.function("only").walk([&](Operation *op) {
+    if (isa<AttentionOp, AttentionBwdOp, CausalConvOp, CausalConvBwdOp,
+            GatedDeltaRuleOp, GatedDeltaRuleBwdOp, RopeTableOp>(op))
+      ADD_FAILURE() << op->getName().getStringRef().str()
+                    << " on the whole row";
+    auto all = dyn_cast<qdist::AllGatherOp>(op);
+    if (!all || !(qdist::axesOf(mesh, all.getAxes()) & cp) ||
+        llvm::all_of(all.getInputs(), llvm::IsaPred<BlockArgument>)) // weights
+      return;
+    for (Operation *user : op->getUsers()) {
+      EXPECT_TRUE((isa<CpAttentionOp, CpAttentionBwdOp, CpCausalConvOp,
+                       CpCausalConvBwdOp, AddToTailsOp, AffineScanOp,
+                       AffineScanBwdOp, MoeExpertsOp, MoeExpertsBwdOp,
+                       qdist::LocalIdsOp, func::ReturnOp, CastOp>(user)))
+          << "a gather over cp is read by "
+          << user->getName().getStringRef().str();
+      gathers += isa<CpAttentionOp, CpCausalConvOp, AffineScanOp>(user);
     }
-  }
-  return arguments;
+  });
+  EXPECT_EQ(gathers, 2 + 1 + 2); // k and v, tails, m and b
 }
 
 class PartitionTest : public testing::TestWithParam<Case> {};
 
 TEST_P(PartitionTest, MeansTheSameOnAllRanks) {
-  Whole &whole = wholeOf(GetParam());
-  func::FuncOp only = whole.only();
-  OwningOpRef<ModuleOp> module = whole.module->clone();
-  PassManager passes(whole.context.get());
-  PartitionPipelineOptions options;
-  options.mesh = printMeshShape(GetParam().mesh);
-  options.zero = GetParam().zero;
-  options.regather = GetParam().regather;
-  buildPartitionPipeline(passes, options);
-  SchedulePipelineOptions schedule;
-  schedule.remat = GetParam().remat;
-  if (schedule.remat != "none")
-    buildSchedulePipeline(passes, schedule);
-  ASSERT_TRUE(succeeded(passes.run(*module)));
-
-  Mesh mesh = *qdist::meshOf(*module);
-  auto function = module->lookupSymbol<func::FuncOp>("only");
-  auto shardingOf = [&](Attribute attr) {
-    return qdist::Sharding::of(cast<qdist::ShardingAttr>(attr), mesh);
-  };
-  auto ranks =
-      interpreter::interpretRanks(function, argumentsOf(whole, function));
-  ASSERT_TRUE(succeeded(ranks));
-  for (unsigned i = 0; i < function.getNumResults(); ++i) {
-    SmallVector<Tensor> locals;
-    for (auto &results : *ranks)
-      locals.push_back(results[i]);
-    auto sharding = shardingOf(function.getResultAttr(i, qdist::kShardingAttr));
-    auto got = interpreter::assemble(locals, sharding, mesh);
-    auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
-    std::string what = "result " + std::to_string(i);
-    if (alias)
-      what = (textAttr(only, alias.getInt(), kRoleAttr) + " " +
-              textAttr(only, alias.getInt(), kNameAttr))
-                 .str();
-    EXPECT_LE(worstOf(got.value, whole.results[i]), 1e-9) << what;
-    EXPECT_EQ(got.spread, 0) << what << ": copies differ between ranks";
-  }
+  Split split = splitOf(GetParam());
+  ASSERT_TRUE(split.module);
+  EXPECT_EQ(split.striped(), isStriped(GetParam()));
+  if (isStriped(GetParam()) && GetParam().remat == "none")
+    expectStriped(split);
+  expectSame(wholeOf(GetParam()), split);
 }
 
 /// Values by role and name, then by rank.
 using State = std::map<std::string, SmallVector<Tensor>>;
-
-std::string keyOf(func::FuncOp function, unsigned argument) {
-  return (textAttr(function, argument, kRoleAttr) + " " +
-          textAttr(function, argument, kNameAttr))
-      .str();
-}
 
 /// Runs a function on the state and overwrites what it overwrites.
 void advance(func::FuncOp function, int64_t ranks, State &state) {
@@ -303,43 +145,22 @@ class MicrobatchTest : public testing::TestWithParam<Case> {};
 
 TEST_P(MicrobatchTest, SumsArePartialUntilTheLast) {
   Whole &whole = wholeOf(GetParam());
-  OwningOpRef<ModuleOp> module = whole.module->clone();
-  PassManager passes(whole.context.get());
-  PartitionPipelineOptions options;
-  options.mesh = printMeshShape(GetParam().mesh);
-  options.zero = GetParam().zero;
-  buildPartitionPipeline(passes, options);
-  ASSERT_TRUE(succeeded(passes.run(*module)));
-  Mesh mesh = *qdist::meshOf(*module);
-  auto lookup = [](ModuleOp in, StringRef name) {
-    return in.lookupSymbol<func::FuncOp>(name);
-  };
+  Split ranks = splitOf(GetParam());
+  ASSERT_TRUE(ranks.module);
+  const Mesh &mesh = ranks.mesh;
 
   State one, split;
-  auto finish = lookup(*module, "finish");
-  for (unsigned i = 0; i < finish.getNumArguments(); ++i) {
-    std::string key = keyOf(finish, i);
-    const Tensor &value = whole.arguments[i]; // @only has the same arguments
-    one[key] = {value};
-    auto sharding = qdist::Sharding::of(
-        finish.getArgAttrOfType<qdist::ShardingAttr>(i, qdist::kShardingAttr),
-        mesh);
-    for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
-      if (auto seq = dyn_cast<SeqType>(finish.getArgumentTypes()[i]))
-        split[key].push_back(*interpreter::documentTable(
-            seq,
-            whole.documents[mesh.coordinate(rank, *mesh.axes("data"))]));
-      else
-        split[key].push_back(
-            interpreter::localPart(value, sharding, mesh, rank));
-    }
-  }
+  auto finish = ranks.function("finish");
+  for (unsigned i = 0; i < finish.getNumArguments(); ++i)
+    split[keyOf(finish, i)] = rankArguments(whole, ranks, finish, i);
+  for (unsigned i = 0; i < whole.only().getNumArguments(); ++i)
+    one[keyOf(whole.only(), i)] = {whole.arguments[i]};
   for (StringRef name : {"first", "accumulate", "finish", "eval"}) {
-    advance(lookup(*whole.module, name), 1, one);
-    advance(lookup(*module, name), mesh.ranks(), split);
+    advance(whole.module->lookupSymbol<func::FuncOp>(name), 1, one);
+    advance(ranks.function(name), mesh.ranks(), split);
     if (HasFatalFailure())
       return;
-    auto function = lookup(*module, name);
+    auto function = ranks.function(name);
     int64_t partial = 0;
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
       auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
@@ -370,7 +191,9 @@ TEST_P(MicrobatchTest, SumsArePartialUntilTheLast) {
 INSTANTIATE_TEST_SUITE_P(
     Meshes, MicrobatchTest,
     testing::Values(Case{"dense", {.dps = 2}, 0}, Case{"dense", {.dps = 2}, 1},
-                    Case{"tied", {.tp = 2}, 0},
+                    Case{"tied", {.tp = 2}, 0}, Case{"dense", {.cp = 2}, 1},
+                    Case{"tied", {.cp = 2, .tp = 2}, 0},
+                    Case{"moe", {.cp = 2, .tp = 2, .ep = 4}, 0},
                     Case{"moe", {.dps = 2, .tp = 2, .ep = 4}, 0},
                     Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 1},
                     Case{"dense", {.dpr = 2, .dps = 2}, 2},
@@ -389,7 +212,7 @@ std::vector<Case> cases() {
       std::string model = name;
       bool moe = model.starts_with("moe");
       for (const MeshShape &mesh :
-           legalMeshes(ranks, limitsOf(smallConfig(moe, false)))) {
+           legalMeshes(ranks, limitsOf(smallConfig(moe, false), kRow.tokens))) {
         if (model == "moe-aux" && mesh.dpr * mesh.dps > 1)
           continue; // refused: see RefusalTest
         if (model == "tied" && mesh.dpr > 1)
@@ -411,6 +234,7 @@ std::vector<Case> cases() {
   for (const char *remat : {"selective", "full"}) {
     all.push_back({"dense", {.dps = 2}, 3, false, remat});
     all.push_back({"moe", {.dps = 2, .tp = 2, .ep = 2}, 3, true, remat});
+    all.push_back({"moe", {.cp = 2, .tp = 2, .ep = 4}, 0, false, remat});
   }
   all.push_back({"dense", {.dps = 2, .tp = 2}, 0, true});
   all.push_back({"moe", {.cp = 2, .tp = 2, .ep = 4}, 1, true});
@@ -438,23 +262,21 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PartitionTest, testing::ValuesIn(cases()),
 TEST(BucketTest, ChangesNoBit) {
   for (Case c : {Case{"dense", {.dps = 2, .tp = 2}, 1},
                  Case{"moe", {.dpr = 2, .dps = 2, .ep = 2}, 2},
+                 Case{"dense", {.cp = 2, .tp = 2}, 1},
                  Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 3}}) {
     SCOPED_TRACE(c.model + " zero " + std::to_string(c.zero));
     Whole &whole = wholeOf(c);
     std::vector<SmallVector<SmallVector<Tensor>>> all;
     std::vector<int64_t> collectives;
     for (int64_t bytes : {0, 1000, 32 << 20}) {
-      OwningOpRef<ModuleOp> module = whole.module->clone();
-      PassManager passes(whole.context.get());
-      PartitionPipelineOptions options;
-      options.mesh = printMeshShape(c.mesh);
+      SplitOptions options;
       options.zero = c.zero;
       options.bucketBytes = bytes;
-      buildPartitionPipeline(passes, options);
-      ASSERT_TRUE(succeeded(passes.run(*module)));
-      auto function = module->lookupSymbol<func::FuncOp>("only");
-      auto results =
-          interpreter::interpretRanks(function, argumentsOf(whole, function));
+      Split ranks = split(whole, printMeshShape(c.mesh), options);
+      ASSERT_TRUE(ranks.module);
+      auto function = ranks.function("only");
+      auto results = interpreter::interpretRanks(
+          function, rankArguments(whole, ranks, function));
       ASSERT_TRUE(succeeded(results));
       all.push_back(*results);
       int64_t count = 0;
@@ -518,8 +340,11 @@ TEST(WholeWeightsTest, AreThoseOfOneLayer) {
         ++gathers;
         for (auto [input, output] :
              llvm::zip_equal(gather.getInputs(), gather.getOutputs())) {
-          StringRef weight = textAttr(
-              function, cast<BlockArgument>(input).getArgNumber(), kNameAttr);
+          StringRef weight =
+              function
+                  .getArgAttrOfType<StringAttr>(
+                      cast<BlockArgument>(input).getArgNumber(), kNameAttr)
+                  .getValue();
           size_t layer = weight.find("layers.");
           std::string of = layer == StringRef::npos
                                ? weight.str()
@@ -554,7 +379,9 @@ TEST(WholeWeightsTest, AreThoseOfOneLayer) {
 
 /// The balance loss counts the whole batch, of which a data rank has a part.
 TEST(PartitionRefusalTest, BalanceLossOfSeveralDataRanks) {
-  auto whole = makeWhole(smallConfig(true, false), 2, AuxScope::PerLayer);
+  WholeOptions step;
+  step.aux = AuxScope::PerLayer;
+  auto whole = makeWhole(smallConfig(true, false), {{32}, {32}}, kRow, step);
   std::string message;
   ScopedDiagnosticHandler handler(whole->context.get(), [&](Diagnostic &d) {
     message = d.str();
