@@ -103,10 +103,13 @@ inline void expectSameBits(
 /// that is small, of 1/2048 of the norm of all gradients: a gradient whose
 /// terms cancel (queries of documents of one token, gates behind a decay of 0)
 /// is the rounding of its terms. At a bound of 5e-4 that is 2.4e-7 of all, two
-/// to four roundings of float32.
+/// to four roundings of float32. `neighbours`: results like `expected` of models
+/// whose weights are a rounding apart. Where their gradients are further apart
+/// than `bound`, that is what float32 can tell, and twice that is allowed.
 inline void expectClose(const std::string &what, const DoorResult &actual,
                         const DoorResult &expected, double lossBound,
-                        double bound) {
+                        double bound,
+                        const std::vector<DoorResult> &neighbours = {}) {
   double lossError = std::fabs(actual.loss() / expected.loss() - 1);
   EXPECT_LT(lossError, lossBound) << what;
   double worst = 0, all = 0;
@@ -121,9 +124,14 @@ inline void expectClose(const std::string &what, const DoorResult &actual,
     if (each.rfind("grad.", 0) != 0)
       continue;
     ++gradients;
-    double error =
-        relativeError(actual.dump.reals(each), expected.dump.reals(each),
-                      std::sqrt(all) / 2048);
+    double floor = std::sqrt(all) / 2048, apart = bound;
+    for (const DoorResult &neighbour : neighbours)
+      apart = std::max(apart, 2 * relativeError(neighbour.dump.reals(each),
+                                                expected.dump.reals(each),
+                                                floor));
+    double error = relativeError(actual.dump.reals(each),
+                                 expected.dump.reals(each), floor) *
+                   bound / apart;
     if (!(error <= worst)) { // NaN too
       worst = error;
       name = each;
