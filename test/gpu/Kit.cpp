@@ -18,7 +18,7 @@ std::vector<const KitBundle *> &registry() {
   return bundles;
 }
 
-constexpr const char *kTools[] = {"qwen35-run", "qwen35-verify"};
+constexpr const char *kTools[] = {"qwen35-run", "qwen35-verify", "qwen35-data"};
 constexpr const char *kGolden[] = {"dense", "dense_tied", "moe", "real_heads"};
 
 /// `only`: of the bundles, those whose file names have it.

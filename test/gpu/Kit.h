@@ -6,7 +6,7 @@
 // `qwen35_gpu_test --prepare KIT --target sm_90a` on a machine with the
 // compiler, and used by `qwen35_gpu_test --kit KIT` on one with a GPU.
 //
-//   kit/bin/            qwen35-run, qwen35-verify
+//   kit/bin/            qwen35-run, qwen35-verify, qwen35-data
 //   kit/golden/MODEL/   as test/golden
 //   kit/bundles/NAME    by what they were compiled from
 
