@@ -225,6 +225,21 @@ struct AuxShape {
     });
   }
 
+  /// sums[e] = probabilities of e over real tokens of one layer.
+  void sum(KernelBuilder &k, int64_t layer, Val real, View sums) const {
+    View probabilities = probs(k, layer);
+    k.forLanes(experts, [&](Lanes l) {
+      sums.store(k.forLoop(0, real, 1, {k.zero(k.f32(), l.width)},
+                           [&](Val token, ArrayRef<Val> carried) {
+                             return SmallVector<Val>{
+                                 carried[0] +
+                                 probabilities.load({token, l.i}, l)};
+                           })[0],
+                 {l.i}, l);
+    });
+  }
+  int64_t statsRows() const { return pooled ? 1 : layers; }
+
   unsigned first;
   int64_t layers, tokens, experts, topK;
   bool pooled;
@@ -259,16 +274,7 @@ public:
     if (stage == 0) {
       shape.forLayerOfTask(k, [&](int64_t layer) {
         shape.count(k, layer, real, counts.row(layer));
-        View sum = sums.row(layer), probs = shape.probs(k, layer);
-        k.forLanes(shape.experts, [&](Lanes l) {
-          sum.store(k.forLoop(0, real, 1, {k.zero(k.f32(), l.width)},
-                              [&](Val token, ArrayRef<Val> carried) {
-                                return SmallVector<Val>{
-                                    carried[0] +
-                                    probs.load({token, l.i}, l)};
-                              })[0],
-                    {l.i}, l);
-        });
+        shape.sum(k, layer, real, sums.row(layer));
       });
       return;
     }
@@ -363,6 +369,191 @@ public:
   }
 };
 
+/// What router_aux adds up over the tokens of one rank.
+class RouterStats : public KernelFamily {
+public:
+  StringRef op() const override { return "router_stats"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(AuxShape::check(spec, 0, emitError)))
+      return failure();
+    AuxShape shape(spec, 0);
+    if (spec.outputs.size() != 3) {
+      emitError() << "router_stats: has " << spec.outputs.size()
+                  << " results, expected counts, sums and tokens";
+      return failure();
+    }
+    for (unsigned i : {0, 1})
+      if (failed(requireType(spec, spec.outputs[i], i ? "sums" : "counts",
+                             {shape.statsRows(), shape.experts}, f32Of(spec),
+                             emitError)))
+        return failure();
+    if (failed(requireType(spec, spec.outputs[2], "tokens", {}, f32Of(spec),
+                           emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.grids = {shape.layers, 1};
+    plan.workspaceBytes = 2 * shape.layers * shape.experts * 4;
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned stage,
+            KernelBuilder &k) const override {
+    AuxShape shape(spec, 0);
+    View counts = k.workspace(0, {shape.layers, shape.experts}, k.f32());
+    View sums = k.workspace(shape.layers * shape.experts * 4,
+                            {shape.layers, shape.experts}, k.f32());
+    Val real = shape.realTokens(k, spec);
+    if (stage == 0) {
+      shape.forLayerOfTask(k, [&](int64_t layer) {
+        shape.count(k, layer, real, counts.row(layer));
+        shape.sum(k, layer, real, sums.row(layer));
+      });
+      return;
+    }
+    for (auto [from, output] : {std::pair(counts, 0u), {sums, 1u}})
+      k.forLanes(shape.experts, [&, from = from, output = output](Lanes l) {
+        if (!shape.pooled) {
+          for (int64_t layer = 0; layer < shape.layers; ++layer)
+            k.output(output).store(from.load({layer, l.i}, l), {layer, l.i}, l);
+          return;
+        }
+        Val total = k.zero(k.f32(), l.width);
+        for (int64_t layer = 0; layer < shape.layers; ++layer)
+          total = total + from.load({layer, l.i}, l);
+        k.output(output).store(total, {0, l.i}, l);
+      });
+    k.output(2).store(cast(cast(real, k.i32()), k.f32()), {});
+  }
+};
+
+/// Sizes of router_stats_aux and router_stats_grad, whose counts are operand
+/// `first`.
+struct StatsShape {
+  StatsShape(const KernelSpec &spec, unsigned first) {
+    rows = spec.inputs[first].getDimSize(0);
+    experts = spec.inputs[first].getDimSize(1);
+    layers = spec.integer("layers");
+    topK = spec.integer("slots");
+    pooled = spec.text("scope") == "pooled";
+  }
+
+  static LogicalResult check(const KernelSpec &spec, unsigned first,
+                             size_t inputs, EmitError emitError) {
+    if (failed(requireAttrs(spec, {"scope", "layers", "slots"}, emitError)))
+      return failure();
+    if (spec.inputs.size() != inputs)
+      return emitError() << spec.op << ": has " << spec.inputs.size()
+                         << " operands, expected " << inputs;
+    bool pooled = spec.text("scope") == "pooled";
+    return requireType(spec, spec.inputs[first], "counts",
+                       {pooled ? 1 : spec.integer("layers"), kAny}, f32Of(spec),
+                       emitError);
+  }
+
+  /// What a probability adds to the loss per count of its expert.
+  Val perCount(KernelBuilder &k, Val tokens) const {
+    Val n = max(tokens, k.f32(1));
+    if (!pooled)
+      return k.f32(double(experts) / double(topK)) / n / n;
+    Val all = n * double(layers);
+    return k.f32(double(experts)) / all / all;
+  }
+
+  int64_t rows, experts, layers, topK;
+  bool pooled;
+};
+
+class RouterStatsAux : public KernelFamily {
+public:
+  StringRef op() const override { return "router_stats_aux"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(StatsShape::check(spec, 0, 3, emitError)))
+      return failure();
+    StatsShape shape(spec, 0);
+    if (failed(requireType(spec, spec.inputs[1], "sums",
+                           {shape.rows, shape.experts}, f32Of(spec),
+                           emitError)) ||
+        failed(requireType(spec, spec.inputs[2], "tokens", {}, f32Of(spec),
+                           emitError)) ||
+        spec.outputs.size() != 1 ||
+        failed(requireType(spec, spec.outputs[0], "aux", {}, f32Of(spec),
+                           emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.grids = {1};
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned stage,
+            KernelBuilder &k) const override {
+    StatsShape shape(spec, 0);
+    Val total = k.f32(0);
+    for (int64_t row = 0; row < shape.rows; ++row)
+      total = total + k.sum(shape.experts, [&](Lanes l) {
+        return k.input(0).load({row, l.i}, l) * k.input(1).load({row, l.i}, l);
+      });
+    k.output(0).store(total * shape.perCount(k, k.input(2).load({})), {});
+  }
+};
+
+class RouterStatsGrad : public KernelFamily {
+public:
+  StringRef op() const override { return "router_stats_grad"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec,
+                             EmitError emitError) const override {
+    if (failed(requireAttrs(spec, {"tokens", "max_docs"}, emitError)) ||
+        failed(StatsShape::check(spec, 1, 4, emitError)) ||
+        failed(requireType(spec, spec.inputs[0], "daux", {}, f32Of(spec),
+                           emitError)) ||
+        failed(requireType(spec, spec.inputs[2], "tokens", {}, f32Of(spec),
+                           emitError)))
+      return failure();
+    SeqTable seq{spec.integer("tokens"), spec.integer("max_docs")};
+    if (failed(requireType(spec, spec.inputs[3], "seq", {seq.words()},
+                           i32Of(spec), emitError)))
+      return failure();
+    StatsShape shape(spec, 1);
+    if (static_cast<int64_t>(spec.outputs.size()) != shape.layers) {
+      emitError() << "router_stats_grad: has " << spec.outputs.size()
+                  << " results for " << shape.layers << " layers";
+      return failure();
+    }
+    for (MemRefType output : spec.outputs)
+      if (failed(requireType(spec, output, "dprobs",
+                             {seq.tokens, shape.experts}, f32Of(spec),
+                             emitError)))
+        return failure();
+    KernelPlan plan;
+    plan.grids = {shape.layers};
+    return plan;
+  }
+
+  void emit(const KernelSpec &spec, unsigned stage,
+            KernelBuilder &k) const override {
+    StatsShape shape(spec, 1);
+    Val real = k.seq(k.input(3), spec).realTokens();
+    Val factor = k.input(0).load({}) * shape.perCount(k, k.input(2).load({}));
+    for (int64_t layer = 0; layer < shape.layers; ++layer)
+      k.ifThen(k.task() == double(layer), [&] {
+        View out = k.output(layer);
+        k.forLanes(shape.experts, [&](Lanes l) {
+          Val value =
+              k.input(1).load({shape.pooled ? 0 : layer, l.i}, l) * factor;
+          k.forLoop(0, real, 1,
+                    [&](Val token) { out.store(value, {token, l.i}, l); });
+          k.forLoop(real, spec.integer("tokens"), 1, [&](Val token) {
+            out.store(k.zero(k.f32(), l.width), {token, l.i}, l);
+          });
+        });
+      });
+  }
+};
+
 } // namespace
 
 void registerRouterKernels() {
@@ -370,6 +561,9 @@ void registerRouterKernels() {
   registerKernel(std::make_unique<RouterBwd>());
   registerKernel(std::make_unique<RouterAux>());
   registerKernel(std::make_unique<RouterAuxBwd>());
+  registerKernel(std::make_unique<RouterStats>());
+  registerKernel(std::make_unique<RouterStatsAux>());
+  registerKernel(std::make_unique<RouterStatsGrad>());
 }
 
 } // namespace qwen35::codegen::cpu

@@ -65,6 +65,42 @@ static absl::Status evaluate(RouterAuxBwdOp op, Frame<Real> &f) {
       absl::MakeConstSpan(dprobs.data(), dprobs.size()));
 }
 
+template <typename Real>
+static absl::Status evaluate(RouterStatsOp op, Frame<Real> &f) {
+  SmallVector<absl::Span<const Real>> probs;
+  SmallVector<absl::Span<const int32_t>> idx;
+  for (Value layer : op.getProbs())
+    probs.push_back(f.read(layer));
+  for (Value layer : op.getIdx())
+    idx.push_back(f.readInts(layer));
+  return reference::routerStats<Real>(
+      absl::MakeConstSpan(probs.data(), probs.size()),
+      absl::MakeConstSpan(idx.data(), idx.size()), tableOf(op.getSeq()),
+      f.readInts(op.getSeq()), dimOf(op.getProbs().front(), 1),
+      dimOf(op.getIdx().front(), 1), scopeOf(op.getScope()),
+      f.write(op.getCounts()), f.write(op.getSums()), f.write(op.getTokens()));
+}
+
+template <typename Real>
+static absl::Status evaluate(RouterStatsAuxOp op, Frame<Real> &f) {
+  return reference::routerStatsAux<Real>(
+      f.read(op.getCounts()), f.read(op.getSums()), f.read(op.getTokens()),
+      op.getLayers(), dimOf(op.getCounts(), 1), op.getSlots(),
+      scopeOf(op.getScope()), f.write(op.getAux()));
+}
+
+template <typename Real>
+static absl::Status evaluate(RouterStatsGradOp op, Frame<Real> &f) {
+  SmallVector<absl::Span<Real>> dprobs;
+  for (Value layer : op.getDprobs())
+    dprobs.push_back(f.write(layer));
+  return reference::routerStatsGrad<Real>(
+      f.read(op.getDaux()), f.read(op.getCounts()), f.read(op.getTokens()),
+      tableOf(op.getSeq()), f.readInts(op.getSeq()), dimOf(op.getCounts(), 1),
+      op.getSlots(), scopeOf(op.getScope()),
+      absl::MakeConstSpan(dprobs.data(), dprobs.size()));
+}
+
 static reference::MoeDims dimsOf(Value x, Value idx, Value down) {
   return {dimOf(x, 0), dimOf(x, 1), dimOf(down, 0), dimOf(idx, 1),
           dimOf(down, 2)};
@@ -91,7 +127,7 @@ static absl::Status evaluate(MoeExpertsBwdOp op, Frame<Real> &f) {
 
 void addMoeOps(EvaluatorTable &table) {
   table.add<RouterOp, RouterBwdOp, SoftmaxBwdOp, RouterAuxOp, RouterAuxBwdOp,
-            MoeExpertsOp, MoeExpertsBwdOp>();
+            RouterStatsOp, RouterStatsAuxOp, RouterStatsGradOp, MoeExpertsOp, MoeExpertsBwdOp>();
 }
 
 } // namespace qwen35::interpreter

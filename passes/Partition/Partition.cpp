@@ -158,6 +158,10 @@ private:
       splitHead(op, inputs, *operands, *results);
       return success();
     }
+    if (isa<RouterAuxOp, RouterAuxBwdOp>(op) && operands->back().dims[0]) {
+      splitAux(op, inputs, operands->back().dims[0], *results);
+      return success();
+    }
     if (isStriped(op, *operands)) {
       if (!stripes)
         return op->emitError("'")
@@ -278,6 +282,42 @@ private:
     keep(op->getResult(2), gradient.getDweight(), results[2]);
   }
 
+  /// router_aux or its gradient where ranks have other rows: what it counts of
+  /// the rank's own, added up, then loss or gradient from that.
+  void splitAux(Operation *op, ArrayRef<Value> inputs, MeshAxes axes,
+                ArrayRef<Sharding> results) {
+    Location loc = op->getLoc();
+    bool forward = isa<RouterAuxOp>(op);
+    ArrayRef<Value> routed = forward ? inputs : inputs.drop_front();
+    size_t layers = routed.size() / 2;
+    StringAttr scope = op->getAttrOfType<StringAttr>("scope");
+    // Backward needs what forward has counted.
+    Value key = forward ? cast<RouterAuxOp>(op).getIdx().front()
+                        : cast<RouterAuxBwdOp>(op).getIdx().front();
+    SmallVector<Value> &sums = counted[key];
+    if (sums.empty()) {
+      auto stats = RouterStatsOp::create(b, loc, routed.take_front(layers),
+                                         routed.slice(layers, layers),
+                                         inputs.back(), scope);
+      for (Value part : stats.getResults())
+        sums.push_back(allReduce(b, loc, part, axes, mesh));
+    }
+    auto count = b.getI64IntegerAttr(static_cast<int64_t>(layers));
+    auto slots = b.getI64IntegerAttr(
+        cast<RankedTensorType>(routed[layers].getType()).getDimSize(1));
+    if (forward) {
+      auto aux = RouterStatsAuxOp::create(b, loc, sums[0], sums[1], sums[2],
+                                          scope, count, slots);
+      keep(op->getResult(0), aux, results[0]);
+      return;
+    }
+    auto gradient = RouterStatsGradOp::create(
+        b, loc, inputs[0], sums[0], sums[2], inputs.back(), scope, count, slots);
+    for (auto [old, value, sharding] :
+         llvm::zip_equal(op->getResults(), gradient.getResults(), results))
+      keep(old, value, sharding);
+  }
+
   /// A chain of norm_sq: what it started from, and the rank's parts of what it
   /// adds up, by the axes that split them.
   struct Squares {
@@ -372,6 +412,7 @@ private:
   DenseMap<Value, Part> parts;
   DenseMap<Value, SmallVector<Part>> moved;
   DenseMap<Value, Squares> squares;
+  DenseMap<Value, SmallVector<Value>> counted; // by the first layer's experts
 };
 
 struct Partition : impl::PartitionBase<Partition> {

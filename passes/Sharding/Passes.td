@@ -14,7 +14,7 @@ def ShardSeed : Pass<"qwen35-shard-seed", "mlir::ModuleOp"> {
 
     With cp > 1 the batch lies over its ranks in stripes (runtime/schema/stripe_table.h): "in order" then means that of the
     ranks, and an input `stripes` behind the document table says how. A row that cannot be cut so (a stripe shorter than what a
-    convolution reads back, a balance loss, which counts whole rows) is held whole by every rank of cp and its tokens are
+    convolution reads back) is held whole by every rank of cp and its tokens are
     gathered where they are read in order; a remark says so.
 
     `zero` says what is split over (dps, cp), or of experts over what ep leaves of (dps, cp, tp), along a dimension that nothing

@@ -108,8 +108,7 @@ private:
     if (auto attrs = op->getAttrOfType<ArrayAttr>(qdist::kResultsAttr))
       for (auto attr : attrs.getAsRange<qdist::ShardingAttr>())
         wanted.push_back(Sharding::of(attr, mesh));
-    auto solved = qdist::solve(op, shardable.shardRule(), given, wanted, mesh,
-                               *mesh.axes("data"));
+    auto solved = qdist::solve(op, shardable.shardRule(), given, wanted, mesh);
     if (failed(solved))
       return failure();
     write(op, *solved);

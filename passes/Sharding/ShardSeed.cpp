@@ -128,9 +128,6 @@ private:
                       << " tokens of a stripe";
           return false;
         }
-      } else if (isa<RouterAuxOp>(op)) {
-        gathers(op) << "'" << op.getName() << "' counts the whole row";
-        return false;
       }
     }
     return true;

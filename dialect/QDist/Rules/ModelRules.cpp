@@ -196,9 +196,9 @@ ShardRule rule(MoeExpertsBwdOp op) {
   return ShardRule::make(op, "td,td,tk,tk,ejd,edi->td,tk,ejd,edi", "dkji");
 }
 
-/// Its counts are those of the whole batch, so a part of the tokens is not
-/// enough to form it.
-template <typename Op> ShardRule wholeBatch(Op op) {
+/// Rows of documents, whose ranks add up what they count (Partition.cpp): the
+/// counts are those of the whole batch.
+template <typename Op> ShardRule auxRule(Op op) {
   std::string text;
   for (size_t i = 0; i < op->getNumOperands(); ++i) {
     Type type = op->getOperand(i).getType();
@@ -213,13 +213,27 @@ template <typename Op> ShardRule wholeBatch(Op op) {
   for (size_t i = 0; i < op->getNumResults(); ++i)
     text += (i ? "," : "") +
             std::string(rankOf(op->getResult(i)) == 0 ? "" : "te");
-  ShardRule rule = ShardRule::make(op, text, "tek");
-  rule.refusal = "counts how often experts were chosen in the whole batch; "
-                 "rows on several data ranks are not supported";
-  return rule;
+  return complete(ShardRule::make(op, text, "ek", "t"), "t");
 }
-ShardRule rule(RouterAuxOp op) { return wholeBatch(op); }
-ShardRule rule(RouterAuxBwdOp op) { return wholeBatch(op); }
+ShardRule rule(RouterAuxOp op) { return auxRule(op); }
+ShardRule rule(RouterAuxBwdOp op) { return auxRule(op); }
+ShardRule rule(RouterStatsOp op) {
+  std::string text;
+  for (size_t i = 0; i < op.getProbs().size(); ++i)
+    text += "te,";
+  for (size_t i = 0; i < op.getIdx().size(); ++i)
+    text += "tk,";
+  return ShardRule::make(op, text + "t->ge,ge,", "egk", "t");
+}
+ShardRule rule(RouterStatsAuxOp op) {
+  return ShardRule::make(op, "ge,ge,->", "ge");
+}
+ShardRule rule(RouterStatsGradOp op) {
+  std::string text = ",ge,,t->te";
+  for (size_t i = 1; i < op.getLayers(); ++i)
+    text += ",te";
+  return ShardRule::make(op, text, "ge", "t");
+}
 
 /// Vocabulary.
 ShardRule rule(EmbedOp op) { return ShardRule::make(op, "t,vd->td", "d"); }
@@ -264,7 +278,8 @@ void registerShardRules(DialectRegistry &registry) {
            AttentionOp, AttentionBwdOp, CausalConvOp, CausalConvBwdOp,
            GdnGatesOp, GdnGatesBwdOp, GatedDeltaRuleOp, GatedDeltaRuleBwdOp,
            RouterOp, RouterBwdOp, SoftmaxBwdOp, MoeExpertsOp, MoeExpertsBwdOp,
-           RouterAuxOp, RouterAuxBwdOp, EmbedOp, EmbedBwdOp, LmLossOp,
+           RouterAuxOp, RouterAuxBwdOp, RouterStatsOp, RouterStatsAuxOp,
+           RouterStatsGradOp, EmbedOp, EmbedBwdOp, LmLossOp,
            LmLossGradOp, LmStatsOp, LmStatsLossOp, LmStatsGradOp, NormSqOp,
            ClipFactorOp>(context);
   });

@@ -397,11 +397,7 @@ private:
 
 FailureOr<OpSharding> solve(Operation *op, const ShardRule &rule,
                             ArrayRef<Given> given, ArrayRef<Sharding> wanted,
-                            const Mesh &mesh, MeshAxes rows) {
-  if (!rule.refusal.empty() && mesh.size(rows) > 1) {
-    op->emitError("'") << op->getName() << "' " << rule.refusal;
-    return failure();
-  }
+                            const Mesh &mesh) {
   return Solver(op, rule, given, wanted, mesh).run();
 }
 

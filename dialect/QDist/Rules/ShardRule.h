@@ -38,8 +38,6 @@ struct ShardRule {
   llvm::SmallVector<unsigned> first;
   /// The dimension along which slice and concat cut or join, or -1.
   int64_t axis = -1;
-  /// Empty, or why the op cannot be split at all.
-  std::string refusal;
 
   bool valid() const { return !operands.empty() || !results.empty(); }
 
@@ -70,12 +68,12 @@ struct Given {
 /// Chooses the axes of every factor from how the operands are split; operands
 /// that stay decide first, then the widest split; an axis goes to one factor.
 /// `wanted` has, for results, shardings that decide factors no operand has, or
-/// is empty. `rows` are the axes that hold different rows of documents.
+/// is empty.
 ///
 /// Errors  Two operands that stay and disagree: the message names both.
 mlir::FailureOr<OpSharding>
 solve(mlir::Operation *op, const ShardRule &rule, llvm::ArrayRef<Given> given,
-      llvm::ArrayRef<Sharding> wanted, const Mesh &mesh, MeshAxes rows);
+      llvm::ArrayRef<Sharding> wanted, const Mesh &mesh);
 
 } // namespace qwen35::qdist
 

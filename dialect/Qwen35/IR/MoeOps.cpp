@@ -118,6 +118,56 @@ LogicalResult RouterAuxBwdOp::inferReturnTypes(MLIRContext *, Where loc,
   return success();
 }
 
+LogicalResult RouterStatsOp::inferReturnTypes(MLIRContext *, Where loc,
+                                              Adaptor a, Types &out) {
+  if (failed(checkAux(Check<RouterStatsOp>{loc}, a.getProbs(), a.getIdx(),
+                      a.getSeq(), a.getScope())))
+    return failure();
+  auto probs = tensorOf(a.getProbs().front());
+  int64_t rows = a.getScope() == "pooled" ? 1 : a.getProbs().size();
+  Type sums = tensorOf({rows, probs.getDimSize(1)}, probs.getElementType());
+  out.append({sums, sums, tensorOf({}, probs.getElementType())});
+  return success();
+}
+
+template <typename Op>
+static LogicalResult checkStats(Check<Op> check, Value counts, StringRef scope,
+                                int64_t layers, int64_t slots) {
+  if (scope != "pooled" && scope != "per_layer") // C1
+    return check.fail("scope must be \"pooled\" or \"per_layer\", got \"",
+                      scope, "\"");
+  if (layers <= 0 || slots <= 0) // C3
+    return check.fail("has layers ", layers, " and slots ", slots,
+                      ", expected more than 0");
+  auto type = tensorOf(counts);
+  return check.shape(counts, "counts", // C2
+                     {scope == "pooled" ? 1 : layers, type.getDimSize(1)});
+}
+
+LogicalResult RouterStatsAuxOp::inferReturnTypes(MLIRContext *, Where loc,
+                                                 Adaptor a, Types &out) {
+  Check<RouterStatsAuxOp> check{loc};
+  if (failed(checkStats(check, a.getCounts(), a.getScope(), a.getLayers(),
+                        a.getSlots())) ||
+      failed(check.sameType(a.getSums(), "sums", a.getCounts(), "counts")))
+    return failure();
+  out.push_back(tensorOf({}, tensorOf(a.getCounts()).getElementType()));
+  return success();
+}
+
+LogicalResult RouterStatsGradOp::inferReturnTypes(MLIRContext *, Where loc,
+                                                  Adaptor a, Types &out) {
+  if (failed(checkStats(Check<RouterStatsGradOp>{loc}, a.getCounts(),
+                        a.getScope(), a.getLayers(), a.getSlots())))
+    return failure();
+  auto counts = tensorOf(a.getCounts());
+  Type dprobs = tensorOf({cast<SeqType>(a.getSeq().getType()).getTokens(),
+                          counts.getDimSize(1)},
+                         counts.getElementType());
+  out.append(a.getLayers(), dprobs);
+  return success();
+}
+
 template <typename Op>
 static LogicalResult checkExperts(Check<Op> check, Value x, Value weights,
                                   Value idx, Value gateUp, Value down) {

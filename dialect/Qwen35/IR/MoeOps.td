@@ -95,6 +95,75 @@ def Qwen35_RouterAuxBwdOp : Qwen35_Op<"router_aux_bwd", [AttrSizedOperandSegment
   }];
 }
 
+def Qwen35_RouterStatsOp : Qwen35_Op<"router_stats", [AttrSizedOperandSegments]> {
+  let summary = "What router_aux adds up over tokens, of the tokens of one rank";
+  let description = [{
+    Over the N tokens that are not padding and, if `scope` is "pooled", over all layers (one row g), else per layer:
+
+        (E1)  counts[g,e] = how often e was chosen    (E2)  sums[g,e] = sum of probs[t,e]    (E3)  tokens = N
+
+    The results of ranks with other tokens add up.
+
+    - **Constraints.** (C1), (C2) as router_aux.
+
+    Example:
+    ```mlir
+    %counts, %sums, %n = qwen35.router_stats (%p0, %p1) (%i0, %i1) %seq <{scope = "pooled"}>
+        : (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
+    ```
+  }];
+  let arguments = (ins Variadic<Qwen35_Matrix>:$probs, Variadic<Qwen35_Ids>:$idx, Qwen35_SeqType:$seq, StrAttr:$scope);
+  let results = (outs Qwen35_Matrix:$counts, Qwen35_Matrix:$sums, Qwen35_Scalar:$tokens);
+  let assemblyFormat = [{
+    `(` $probs `)` `(` $idx `)` $seq prop-dict attr-dict `:` `(` type($probs) `)` `(` type($idx) `)` type($seq)
+  }];
+}
+
+def Qwen35_RouterStatsAuxOp : Qwen35_Op<"router_stats_aux"> {
+  let summary = "router_aux from what was added up over all ranks";
+  let description = [{
+    With N = max(tokens, 1):
+
+        (E1)  pooled:    aux = E / (layers N)^2 * sum_e counts[0,e] * sums[0,e]
+        (E2)  per_layer: aux = E / (slots N^2) * sum_{l,e} counts[l,e] * sums[l,e]
+
+    - **Constraints.** (C1) `scope` as router_aux. (C2) `counts` and `sums` are of one type, of one row if pooled, else of `layers`
+      rows. (C3) `layers` and `slots` are greater than zero.
+
+    Example:
+    ```mlir
+    %aux = qwen35.router_stats_aux %counts, %sums, %n <{layers = 2, scope = "pooled", slots = 2}>
+        : tensor<1x8xf32>, tensor<1x8xf32>, tensor<f32>
+    ```
+  }];
+  let arguments = (ins Qwen35_Matrix:$counts, Qwen35_Matrix:$sums, Qwen35_Scalar:$tokens, StrAttr:$scope, I64Attr:$layers,
+                       I64Attr:$slots);
+  let results = (outs Qwen35_Scalar:$aux);
+}
+
+def Qwen35_RouterStatsGradOp : Qwen35_Op<"router_stats_grad"> {
+  let summary = "Gradient of router_stats_aux with respect to the probabilities of one rank's tokens";
+  let description = [{
+    One result per layer. With N = max(tokens, 1):
+
+        (E1)  pooled:    dprobs[l,t,e] = daux * E * counts[0,e] / (layers N)^2
+        (E2)  per_layer: dprobs[l,t,e] = daux * E * counts[l,e] / (slots N^2)
+
+    Rows of padding get 0.
+
+    - **Constraints.** As router_stats_aux.
+
+    Example:
+    ```mlir
+    %d0, %d1 = qwen35.router_stats_grad %daux, %counts, %n, %seq <{layers = 2, scope = "pooled", slots = 2}>
+        : tensor<f32>, tensor<1x8xf32>, tensor<f32>, !qwen35.seq<64, 3>
+    ```
+  }];
+  let arguments = (ins Qwen35_Scalar:$daux, Qwen35_Matrix:$counts, Qwen35_Scalar:$tokens, Qwen35_SeqType:$seq, StrAttr:$scope,
+                       I64Attr:$layers, I64Attr:$slots);
+  let results = (outs Variadic<Qwen35_Matrix>:$dprobs);
+}
+
 def Qwen35_MoeExpertsOp : Qwen35_DiffOp<"moe_experts"> {
   let summary = "Drop-less routed experts";
   let description = [{

@@ -207,6 +207,104 @@ absl::Status routerAuxBwd(absl::Span<const Real> daux,
   return absl::OkStatus();
 }
 
+template <typename Real>
+absl::Status routerStats(absl::Span<const absl::Span<const Real>> probs,
+                         absl::Span<const absl::Span<const int32_t>> idx,
+                         const SeqTable &shape, absl::Span<const int32_t> seq,
+                         int64_t experts, int64_t topK, RouterAuxScope scope,
+                         absl::Span<Real> counts, absl::Span<Real> sums,
+                         absl::Span<Real> tokens) {
+  int64_t layers = probs.size();
+  bool pooled = scope == RouterAuxScope::kPooled;
+  Checks checks("router_stats");
+  checkAux(checks, idx, shape, seq, experts, topK, layers);
+  for (int64_t l = 0; l < layers; ++l)
+    checks.shape(absl::StrCat("probs of layer ", l), probs[l].size(),
+                 {shape.tokens, experts});
+  checks.shape("counts", counts.size(), {pooled ? 1 : layers, experts});
+  checks.shape("sums", sums.size(), {pooled ? 1 : layers, experts});
+  checks.shape("tokens", tokens.size(), {1});
+  if (!checks.ok())
+    return checks.status();
+  int64_t real = Documents(shape, seq).realTokens();
+  std::vector<double> count(counts.size(), 0), sum(sums.size(), 0);
+  for (int64_t l = 0; l < layers; ++l) {
+    int64_t row = pooled ? 0 : l * experts;
+    auto chosen = countChoices(idx[l], real, topK, experts);
+    for (int64_t e = 0; e < experts; ++e) {
+      count[row + e] += chosen[e];
+      for (int64_t t = 0; t < real; ++t)
+        sum[row + e] += probs[l][t * experts + e];
+    }
+  }
+  std::copy(count.begin(), count.end(), counts.begin());
+  std::copy(sum.begin(), sum.end(), sums.begin());
+  tokens[0] = static_cast<Real>(real);
+  return absl::OkStatus();
+}
+
+/// What one unit of probability adds to the loss, per count of its expert.
+template <typename Real>
+static double auxPerCount(Real tokens, int64_t layers, int64_t experts,
+                          int64_t topK, RouterAuxScope scope) {
+  double n = std::max<double>(tokens, 1);
+  return scope == RouterAuxScope::kPooled ? experts / (layers * n) / (layers * n)
+                                          : experts / (topK * n) / n;
+}
+
+template <typename Real>
+absl::Status routerStatsAux(absl::Span<const Real> counts,
+                            absl::Span<const Real> sums,
+                            absl::Span<const Real> tokens, int64_t layers,
+                            int64_t experts, int64_t topK, RouterAuxScope scope,
+                            absl::Span<Real> aux) {
+  int64_t rows = scope == RouterAuxScope::kPooled ? 1 : layers;
+  Checks checks("router_stats_aux");
+  checks.shape("counts", counts.size(), {rows, experts});
+  checks.shape("sums", sums.size(), {rows, experts});
+  checks.shape("tokens", tokens.size(), {1});
+  checks.shape("aux", aux.size(), {1});
+  if (!checks.ok())
+    return checks.status();
+  double factor = auxPerCount(tokens[0], layers, experts, topK, scope), sum = 0;
+  for (size_t i = 0; i < counts.size(); ++i)
+    sum += factor * counts[i] * sums[i];
+  aux[0] = static_cast<Real>(sum);
+  return absl::OkStatus();
+}
+
+template <typename Real>
+absl::Status routerStatsGrad(absl::Span<const Real> daux,
+                             absl::Span<const Real> counts,
+                             absl::Span<const Real> tokens,
+                             const SeqTable &shape,
+                             absl::Span<const int32_t> seq, int64_t experts,
+                             int64_t topK, RouterAuxScope scope,
+                             absl::Span<const absl::Span<Real>> dprobs) {
+  int64_t layers = dprobs.size();
+  bool pooled = scope == RouterAuxScope::kPooled;
+  Checks checks("router_stats_grad");
+  checks.documents(shape, seq);
+  checks.shape("daux", daux.size(), {1});
+  checks.shape("counts", counts.size(), {pooled ? 1 : layers, experts});
+  checks.shape("tokens", tokens.size(), {1});
+  for (int64_t l = 0; l < layers; ++l)
+    checks.shape(absl::StrCat("dprobs of layer ", l), dprobs[l].size(),
+                 {shape.tokens, experts});
+  if (!checks.ok())
+    return checks.status();
+  int64_t real = Documents(shape, seq).realTokens();
+  double factor = auxPerCount(tokens[0], layers, experts, topK, scope);
+  for (int64_t l = 0; l < layers; ++l) {
+    std::fill(dprobs[l].begin(), dprobs[l].end(), Real(0));
+    for (int64_t t = 0; t < real; ++t)
+      for (int64_t e = 0; e < experts; ++e)
+        dprobs[l][t * experts + e] = static_cast<Real>(
+            daux[0] * factor * counts[(pooled ? 0 : l * experts) + e]);
+  }
+  return absl::OkStatus();
+}
+
 //===----------------------------------------------------------------------===//
 // Experts
 //===----------------------------------------------------------------------===//
@@ -415,6 +513,18 @@ absl::Status moeExpertsBwd(absl::Span<const Real> dy, absl::Span<const Real> x,
       absl::Span<Real>);                                                       \
   template absl::Status routerAuxBwd<Real>(                                    \
       absl::Span<const Real>, absl::Span<const absl::Span<const int32_t>>,     \
+      const SeqTable &, absl::Span<const int32_t>, int64_t, int64_t,           \
+      RouterAuxScope, absl::Span<const absl::Span<Real>>);                     \
+  template absl::Status routerStats<Real>(                                     \
+      absl::Span<const absl::Span<const Real>>,                                \
+      absl::Span<const absl::Span<const int32_t>>, const SeqTable &,           \
+      absl::Span<const int32_t>, int64_t, int64_t, RouterAuxScope,             \
+      absl::Span<Real>, absl::Span<Real>, absl::Span<Real>);                   \
+  template absl::Status routerStatsAux<Real>(                                  \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
+      int64_t, int64_t, int64_t, RouterAuxScope, absl::Span<Real>);            \
+  template absl::Status routerStatsGrad<Real>(                                 \
+      absl::Span<const Real>, absl::Span<const Real>, absl::Span<const Real>,  \
       const SeqTable &, absl::Span<const int32_t>, int64_t, int64_t,           \
       RouterAuxScope, absl::Span<const absl::Span<Real>>);                     \
   template absl::Status moeExperts<Real>(                                      \

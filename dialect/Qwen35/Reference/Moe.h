@@ -96,6 +96,51 @@ absl::Status routerAuxBwd(absl::Span<const Real> daux,
                           int64_t experts, int64_t topK, RouterAuxScope scope,
                           absl::Span<const absl::Span<Real>> dprobs);
 
+/// What routerAux adds up over the tokens of one rank: the meaning of
+/// `qwen35.router_stats`. Rows are 1 if pooled, else one per layer.
+///
+/// Shapes  probs, idx, seq as routerAux; counts, sums: [rows, experts]; tokens:
+///         [1].
+/// Units   Counts of tokens times slot, sums of probabilities.
+/// Errors  As routerAux.
+/// Source  MODEL.md 5.5, split by tokens.
+template <typename Real>
+absl::Status routerStats(absl::Span<const absl::Span<const Real>> probs,
+                         absl::Span<const absl::Span<const int32_t>> idx,
+                         const SeqTable &shape, absl::Span<const int32_t> seq,
+                         int64_t experts, int64_t topK, RouterAuxScope scope,
+                         absl::Span<Real> counts, absl::Span<Real> sums,
+                         absl::Span<Real> tokens);
+
+/// routerAux from the sums over all ranks: `qwen35.router_stats_aux`.
+///
+/// Shapes  counts, sums: [1 or layers, experts]; tokens, aux: [1].
+/// Units   As routerAux.
+/// Errors  InvalidArgument if a span's length is not its shape's.
+/// Source  As routerStats.
+template <typename Real>
+absl::Status routerStatsAux(absl::Span<const Real> counts,
+                            absl::Span<const Real> sums,
+                            absl::Span<const Real> tokens, int64_t layers,
+                            int64_t experts, int64_t topK, RouterAuxScope scope,
+                            absl::Span<Real> aux);
+
+/// Its gradient for the tokens of one rank: `qwen35.router_stats_grad`.
+///
+/// Shapes  daux, tokens: [1]; counts: [1 or layers, experts]; dprobs[l]:
+///         [shape.tokens, experts].
+/// Units   As routerAux.
+/// Errors  As routerAux.
+/// Source  As routerStats.
+template <typename Real>
+absl::Status routerStatsGrad(absl::Span<const Real> daux,
+                             absl::Span<const Real> counts,
+                             absl::Span<const Real> tokens,
+                             const SeqTable &shape,
+                             absl::Span<const int32_t> seq, int64_t experts,
+                             int64_t topK, RouterAuxScope scope,
+                             absl::Span<const absl::Span<Real>> dprobs);
+
 /// Sizes of a block of experts.
 struct MoeDims {
   int64_t tokens;

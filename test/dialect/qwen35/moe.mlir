@@ -42,6 +42,22 @@ func.func @router_aux_bwd(%daux: tensor<f32>, %p0: tensor<64x8xf32>, %p1: tensor
   return %d0, %d1 : tensor<64x8xf32>, tensor<64x8xf32>
 }
 
+// CHECK-LABEL: func @router_stats(
+// CHECK:         qwen35.router_stats(%{{.*}}, %{{.*}}) (%{{.*}}, %{{.*}}) %{{.*}} <{scope = "pooled"}> : (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) <64, 3>
+// CHECK:         qwen35.router_stats_aux %{{.*}}, %{{.*}}, %{{.*}} <{layers = 2 : i64, scope = "pooled", slots = 2 : i64}> : tensor<1x8xf32>, tensor<1x8xf32>, tensor<f32>
+// CHECK:         qwen35.router_stats_grad %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}} <{layers = 2 : i64, scope = "pooled", slots = 2 : i64}> : tensor<f32>, tensor<1x8xf32>, tensor<f32>, !qwen35.seq<64, 3>
+// CHECK:         return {{.*}} : tensor<f32>, tensor<64x8xf32>, tensor<64x8xf32>
+func.func @router_stats(%p0: tensor<64x8xf32>, %p1: tensor<64x8xf32>, %i0: tensor<64x2xi32>, %i1: tensor<64x2xi32>,
+                        %seq: !qwen35.seq<64, 3>) -> (tensor<f32>, tensor<64x8xf32>, tensor<64x8xf32>) {
+  %c, %s, %n = qwen35.router_stats (%p0, %p1) (%i0, %i1) %seq <{scope = "pooled"}>
+      : (tensor<64x8xf32>, tensor<64x8xf32>) (tensor<64x2xi32>, tensor<64x2xi32>) !qwen35.seq<64, 3>
+  %aux = qwen35.router_stats_aux %c, %s, %n <{layers = 2, scope = "pooled", slots = 2}>
+      : tensor<1x8xf32>, tensor<1x8xf32>, tensor<f32>
+  %d:2 = qwen35.router_stats_grad %aux, %c, %n, %seq <{layers = 2, scope = "pooled", slots = 2}>
+      : tensor<f32>, tensor<1x8xf32>, tensor<f32>, !qwen35.seq<64, 3>
+  return %aux, %d#0, %d#1 : tensor<f32>, tensor<64x8xf32>, tensor<64x8xf32>
+}
+
 // CHECK-LABEL: func @moe_experts(
 // CHECK:         qwen35.moe_experts %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}, %{{.*}}  : tensor<64x32xf32>, tensor<64x2xf32>, tensor<64x2xi32>, tensor<8x96x32xf32>, tensor<8x32x48xf32>
 func.func @moe_experts(%x: tensor<64x32xf32>, %weights: tensor<64x2xf32>, %idx: tensor<64x2xi32>,

@@ -69,6 +69,41 @@ func.func @router_aux_bwd_scope(%d: tensor<f32>, %p: tensor<64x8xf32>, %i: tenso
 
 // -----
 
+func.func @router_stats_aux_c1(%c: tensor<1x8xf32>, %n: tensor<f32>) {
+  // expected-error @below {{scope must be "pooled" or "per_layer", got "all"}}
+  %a = qwen35.router_stats_aux %c, %c, %n <{layers = 2, scope = "all", slots = 2}> : tensor<1x8xf32>, tensor<1x8xf32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @router_stats_aux_c2_rows(%c: tensor<1x8xf32>, %n: tensor<f32>) {
+  // expected-error @below {{counts is 'tensor<1x8xf32>', expected shape 'tensor<2x8xf32>'}}
+  %a = qwen35.router_stats_aux %c, %c, %n <{layers = 2, scope = "per_layer", slots = 2}>
+      : tensor<1x8xf32>, tensor<1x8xf32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @router_stats_aux_c2_sums(%c: tensor<1x8xf32>, %s: tensor<1x4xf32>, %n: tensor<f32>) {
+  // expected-error @below {{sums is 'tensor<1x4xf32>' but counts is 'tensor<1x8xf32>'}}
+  %a = qwen35.router_stats_aux %c, %s, %n <{layers = 2, scope = "pooled", slots = 2}>
+      : tensor<1x8xf32>, tensor<1x4xf32>, tensor<f32>
+  return
+}
+
+// -----
+
+func.func @router_stats_grad_c3(%d: tensor<f32>, %c: tensor<1x8xf32>, %n: tensor<f32>, %seq: !qwen35.seq<64, 3>) {
+  // expected-error @below {{has layers 2 and slots 0, expected more than 0}}
+  %a:2 = qwen35.router_stats_grad %d, %c, %n, %seq <{layers = 2, scope = "pooled", slots = 0}>
+      : tensor<f32>, tensor<1x8xf32>, tensor<f32>, !qwen35.seq<64, 3>
+  return
+}
+
+// -----
+
 func.func @moe_experts_c1(%x: tensor<4x8xf32>, %w: tensor<4x2xf32>, %i: tensor<4x3xi32>, %gu: tensor<3x6x8xf32>,
                           %dn: tensor<3x8x3xf32>) {
   // expected-error @below {{idx is 'tensor<4x3xi32>', expected shape 'tensor<4x2xi32>'}}

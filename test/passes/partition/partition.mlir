@@ -100,3 +100,25 @@ module attributes {qdist.mesh = #qdist.mesh<dpr = 2, dps = 2>} {
     return %p : tensor<4x4xf32>
   }
 }
+
+// -----
+
+// The balance loss of rows on two ranks: what each counts, added up; backward reads the same sums.
+module attributes {qdist.mesh = #qdist.mesh<dps = 2>} {
+  // CHECK-LABEL: func @first(
+  func.func @first(%p: tensor<8x4xf32> {qwen35.role = "input", qwen35.name = "p", qdist.sharding = #qdist.sharding<[{dps}, {}]>},
+                   %i: tensor<8x2xi32> {qwen35.role = "input", qwen35.name = "i", qdist.sharding = #qdist.sharding<[{dps}, {}]>},
+                   %seq: !qwen35.seq<8, 4> {qwen35.role = "input", qwen35.name = "seq", qdist.sharding = #qdist.sharding<[{dps}]>})
+      -> (tensor<f32> {qwen35.name = "aux"}, tensor<8x4xf32> {qwen35.name = "d"}) {
+    // CHECK-NEXT: %[[C:.*]], %[[S:.*]], %[[N:.*]] = qwen35.router_stats(%{{.*}}) (%{{.*}}) %{{.*}} <{scope = "pooled"}> : (tensor<4x4xf32>) (tensor<4x2xi32>) <4, 2>
+    // CHECK-NEXT: %[[CC:.*]] = qdist.all_reduce %[[C]] over ["dps"] : (tensor<1x4xf32>) -> tensor<1x4xf32>
+    // CHECK-NEXT: %[[SS:.*]] = qdist.all_reduce %[[S]] over ["dps"] : (tensor<1x4xf32>) -> tensor<1x4xf32>
+    // CHECK-NEXT: %[[NN:.*]] = qdist.all_reduce %[[N]] over ["dps"] : (tensor<f32>) -> tensor<f32>
+    // CHECK-NEXT: %[[A:.*]] = qwen35.router_stats_aux %[[CC]], %[[SS]], %[[NN]] <{layers = 1 : i64, scope = "pooled", slots = 2 : i64}>
+    %aux = qwen35.router_aux (%p) (%i) %seq <{scope = "pooled"}> : (tensor<8x4xf32>) (tensor<8x2xi32>) !qwen35.seq<8, 4>
+    // CHECK-NEXT: qwen35.router_stats_grad %[[A]], %[[CC]], %[[NN]], %{{.*}} <{layers = 1 : i64, scope = "pooled", slots = 2 : i64}>
+    %d = qwen35.router_aux_bwd %aux (%p) (%i) %seq <{scope = "pooled"}> : tensor<f32> (tensor<8x4xf32>) (tensor<8x2xi32>) !qwen35.seq<8, 4>
+    // CHECK: return
+    return %aux, %d : tensor<f32>, tensor<8x4xf32>
+  }
+}

@@ -45,15 +45,3 @@ module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
     return
   }
 }
-
-// -----
-
-module attributes {qdist.mesh = #qdist.mesh<dps = 2>} {
-  func.func @eval(%p: tensor<8x4xf32> {qwen35.role = "input", qwen35.name = "p", qdist.sharding = #qdist.sharding<[{dps}, {}]>},
-                  %i: tensor<8x2xi32> {qwen35.role = "input", qwen35.name = "i", qdist.sharding = #qdist.sharding<[{dps}, {}]>},
-                  %s: !qwen35.seq<8, 2> {qwen35.role = "input", qwen35.name = "seq", qdist.sharding = #qdist.sharding<[{dps}]>}) {
-    // expected-error @below {{'qwen35.router_aux' counts how often experts were chosen in the whole batch; rows on several data ranks are not supported}}
-    %aux = qwen35.router_aux (%p) (%i) %s <{scope = "pooled"}> : (tensor<8x4xf32>) (tensor<8x2xi32>) !qwen35.seq<8, 2>
-    return
-  }
-}

@@ -55,11 +55,10 @@
 // STRIPES-SAME: tensor<128xi32> {qdist.sharding = #qdist.sharding<[{cp}]>, qwen35.name = "ids"
 // STRIPES-SAME: !qwen35.seq<128, 10> {qdist.sharding = #qdist.sharding<[{cp}]>, qwen35.name = "seq", qwen35.role = "input"}, %{{[^:]*}}: tensor<40xi32> {qdist.sharding = #qdist.sharding<[{cp}]>, qwen35.name = "stripes", qwen35.role = "input"}
 
-// Stripes of 2 tokens are shorter than what a convolution reads back; the balance loss counts whole rows.
+// Stripes of 2 tokens are shorter than what a convolution reads back.
 // SHORT: remark: with cp=32 the tokens of a row are gathered for attention, convolutions and the delta rule: a convolution of 4 taps reads further back than the 2 tokens of a stripe
 // SHORT-NOT: "stripes"
-// AUX: remark: with cp=2 the tokens of a row are gathered for attention, convolutions and the delta rule: 'qwen35.router_aux' counts the whole row
-// AUX-NOT: "stripes"
+// AUX-NOT: remark
 
 // HEADS: error: the model cannot be split so: tp=4 does not divide the 2 key heads of the delta rule; nearest meshes of as many ranks: pp=1,dpr=2,dps=2,cp=1,tp=2,ep=1;
 // STAGES: error: pp=2: pipeline stages are not built, expected pp=1

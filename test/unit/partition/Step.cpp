@@ -93,14 +93,14 @@ std::unique_ptr<Whole> makeWhole(const ModelConfig &config,
   std::vector<int64_t> all;
   std::vector<int32_t> ids, labels;
   int64_t targets = 0;
-  for (const std::vector<int64_t> &lengths : documents) {
+  for (const auto &[at, lengths] : llvm::enumerate(documents)) {
     int64_t real = 0;
     for (int64_t length : lengths) {
       all.push_back(length);
       real += length;
     }
     // In the batch of all rows padding inside of it is a document like others.
-    if (real < row.tokens)
+    if (real < row.tokens && at + 1 < documents.size())
       all.push_back(row.tokens - real);
     for (int64_t t = 0; t < row.tokens; ++t) {
       ids.push_back(
@@ -118,10 +118,7 @@ std::unique_ptr<Whole> makeWhole(const ModelConfig &config,
     StringRef role = textAttr(only, i, kRoleAttr);
     StringRef name = textAttr(only, i, kNameAttr);
     if (auto seq = dyn_cast<SeqType>(type)) {
-      // With one row the padding is what the table makes of it (router_aux
-      // counts tokens that are not padding).
-      auto table =
-          interpreter::documentTable(seq, rows == 1 ? documents[0] : all);
+      auto table = interpreter::documentTable(seq, all);
       EXPECT_TRUE(table);
       whole->arguments.push_back(*table);
       continue;

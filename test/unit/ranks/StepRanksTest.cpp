@@ -33,6 +33,7 @@ struct Case {
   /// Every token chooses the experts of rank 0: all are as likely, and lower ids
   /// come first.
   bool oneRank = false;
+  AuxScope aux = AuxScope::None;
 };
 
 void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
@@ -88,6 +89,7 @@ protected:
     TrainModelOptions options;
     options.tokens = rows * kRowTokens;
     options.maxDocs = rows * kRowDocs;
+    options.aux = GetParam().aux;
     auto module =
         buildTrainModel(compiler.context, smallConfig(GetParam()), options);
     PassManager passes(&compiler.context);
@@ -367,6 +369,9 @@ const Case kCases[] = {
     {"moe_ep4_on_one", {.dps = 4, .ep = 4}, 0, true, false, true},
     {"moe_tp2_ep4", {.dps = 2, .tp = 2, .ep = 4}, 0, true},
     {"tied_dps2_fsdp", {.dps = 2}, 3, false, true},
+    {"moe_aux_dps2", {.dps = 2}, 0, true, false, false, AuxScope::Pooled},
+    {"moe_aux_layers_ep2", {.dps = 2, .ep = 2}, 0, true, false, false,
+     AuxScope::PerLayer},
     {"moe_ep2_fsdp", {.dps = 2, .tp = 2, .ep = 2}, 3, true},
 };
 
