@@ -5,10 +5,12 @@
 #include "absl/strings/str_join.h"
 #include "runtime/bundle/format_bytes.h"
 #include "runtime/bundle/quoted.h"
+#include "runtime/bundle/ranks.h"
 #include "runtime/bundle/status_macros.h"
 #include "runtime/cuda/device.h"
 #include "runtime/cuda/gemm.h"
 #include "runtime/cuda/memory.h"
+#include "runtime/step/device_exchange.h"
 
 #include <algorithm>
 #include <chrono>
@@ -28,18 +30,19 @@ constexpr uint64_t kSlotAlign = 256;
 
 /// One plan entry with its addresses resolved.
 struct Operation {
-  enum class Kind { Kernel, Gemm, Memset };
+  enum class Kind { Kernel, Gemm, Memset, Collective };
 
   Kind kind = Kind::Kernel;
-  uint32_t kernel = 0; // index in the plan
+  uint32_t kernel = 0; // index in the plan, or of the collective
   const bundle::Launch *launch = nullptr;
+  const bundle::Collective *collective = nullptr;
   unsigned grid = 0;
   std::vector<DevicePtr> args;
   /// Addresses of args. A kernel that takes them as one struct reads all from
   /// the first: they follow each other.
   std::vector<void *> parameters;
-  uint8_t value = 0;              // memset
-  uint64_t bytes = 0;             // memset, or extents of the arguments
+  uint8_t value = 0;  // memset
+  uint64_t bytes = 0; // memset, or extents of the arguments
   uint32_t opClass = 0;
 };
 
@@ -125,15 +128,23 @@ public:
         api->streamCreate(&upload, kStreamNonBlocking), "cuStreamCreate"));
     QWEN35_RETURN_IF_ERROR(allocate());
     QWEN35_RETURN_IF_ERROR(loadKernels());
+    QWEN35_RETURN_IF_ERROR(
+        exchanges.init(*api, message(), options.world, stream));
+    if (exchanges.any())
+      loadNotes.push_back("ranks   collectives go through memory of the host, "
+                          "launch by launch");
     resolve();
+    QWEN35_RETURN_IF_ERROR(tellRank());
     profiling = options.profile;
-    kernelTimes.resize(kernels.size() + 1);
+    kernelTimes.resize(kernels.size() + 2);
     peaks = GpuDevice::peaksOf(gpu->name());
     QWEN35_RETURN_IF_ERROR(loadGemms());
     QWEN35_RETURN_IF_ERROR(prepareIo());
-    if (options.poison)
+    if (options.poison) {
       for (size_t i = 0; i < arenas.size(); ++i)
         QWEN35_RETURN_IF_ERROR(setArena(i, 0xff));
+      QWEN35_RETURN_IF_ERROR(tellRank());
+    }
     return synchronize("the end of loading");
   }
 
@@ -326,7 +337,9 @@ protected:
   }
 
 private:
-  bool eager() const { return options.eager || options.sync || profiling; }
+  bool eager() const {
+    return options.eager || options.sync || profiling || exchanges.any();
+  }
 
   static std::vector<OpTime> longestFirst(const std::vector<OpTime> &list) {
     std::vector<OpTime> result;
@@ -431,10 +444,10 @@ private:
     kernel.sharedBytes = static_cast<unsigned>(source.shared_bytes());
     kernel.cluster = std::max(1u, source.cluster());
     if (source.shared_bytes() > gpu->sharedOptin())
-      return absl::FailedPreconditionError(absl::StrCat(
-          "kernel ", source.symbol(), " needs ", source.shared_bytes(),
-          " bytes of shared memory, ", gpu->name(), " gives a block ",
-          gpu->sharedOptin()));
+      return absl::FailedPreconditionError(
+          absl::StrCat("kernel ", source.symbol(), " needs ",
+                       source.shared_bytes(), " bytes of shared memory, ",
+                       gpu->name(), " gives a block ", gpu->sharedOptin()));
     if (kernel.sharedBytes > 0)
       QWEN35_RETURN_IF_ERROR(
           setAttribute(source, kernel, kFunctionMaxDynamicShared,
@@ -473,6 +486,17 @@ private:
           operation.value = static_cast<uint8_t>(entry.memset().value());
           operation.bytes = bufferOf(buffer).bytes();
           operation.opClass = opClass("memset");
+        } else if (entry.has_collective()) {
+          operation.kind = Operation::Kind::Collective;
+          operation.collective = &entry.collective();
+          operation.kernel =
+              exchanges.add(entry.collective(), [&](const bundle::Arg &arg) {
+                return address(arg.buffer()) + arg.offset();
+              });
+          for (const bundle::Collective::Part &part :
+               entry.collective().parts())
+            operation.bytes += part.send().bytes() + part.receive().bytes();
+          operation.opClass = opClass(kindName(entry.collective().kind()));
         } else {
           const bundle::Launch &launch = entry.launch();
           const bundle::Kernel &kernel =
@@ -495,6 +519,18 @@ private:
       }
       programs.push_back(std::move(program));
     }
+  }
+
+  /// The places of this rank in its groups, for kernels that ask.
+  absl::Status tellRank() {
+    for (const bundle::RankVar &entry : message().rank_vars()) {
+      int32_t coordinate = exchanges.coordinate(entry.communicator());
+      QWEN35_RETURN_IF_ERROR(
+          copyIn(entry.buffer(), 0,
+                 absl::MakeSpan(reinterpret_cast<const uint8_t *>(&coordinate),
+                                sizeof(coordinate))));
+    }
+    return absl::OkStatus();
   }
 
   static DevicePtr operand(const Operation &operation,
@@ -651,10 +687,9 @@ private:
     if (recorded.ok())
       recorded = countNodes(graph, made);
     if (recorded.ok())
-      recorded = api->check(
-          api->graphInstantiate(&rows.exec, graph, 0),
-          absl::StrCat("cuGraphInstantiateWithFlags of ", made.nodes,
-                       " nodes"));
+      recorded = api->check(api->graphInstantiate(&rows.exec, graph, 0),
+                            absl::StrCat("cuGraphInstantiateWithFlags of ",
+                                         made.nodes, " nodes"));
     if (graph)
       api->graphDestroy(graph);
     QWEN35_RETURN_IF_ERROR(recorded);
@@ -663,9 +698,9 @@ private:
     made.captures = graphs.captures + 1;
     made.launches = graphs.launches;
     made.products = products;
-    made.seconds = std::chrono::duration<double>(
-                       std::chrono::steady_clock::now() - start)
-                       .count();
+    made.seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+            .count();
     graphs = made;
     return absl::OkStatus();
   }
@@ -681,8 +716,8 @@ private:
     made.nodes = static_cast<int64_t>(count);
     for (GraphNode node : nodes) {
       int type = -1;
-      QWEN35_RETURN_IF_ERROR(api->check(api->graphNodeGetType(node, &type),
-                                        "cuGraphNodeGetType"));
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->graphNodeGetType(node, &type), "cuGraphNodeGetType"));
       made.kernels += type == kNodeKernel;
       made.memsets += type == kNodeMemset;
       made.copies += type == kNodeMemcpy;
@@ -700,8 +735,7 @@ private:
                 address(range), rows.slots.device() + i * in.bytes + range.slot,
                 range.end - range.begin, stream),
             "cuMemcpyDtoDAsync_v2 of a microbatch"));
-      QWEN35_RETURN_IF_ERROR(
-          enqueue(*find(programOf(i, count))));
+      QWEN35_RETURN_IF_ERROR(enqueue(*find(programOf(i, count))));
     }
     return absl::OkStatus();
   }
@@ -745,6 +779,9 @@ private:
 
   /// "layers.3.mlp/matmul (kernel matmul_12)"
   std::string describe(const Operation &operation) const {
+    if (operation.collective)
+      return absl::StrCat(kindName(operation.collective->kind()), " ",
+                          operation.collective->tag());
     if (!operation.launch)
       return "a memset";
     return absl::StrCat(
@@ -761,6 +798,8 @@ private:
       return api->check(api->memsetD8Async(operation.args[0], operation.value,
                                            operation.bytes, stream),
                         "cuMemsetD8Async of the plan");
+    case Operation::Kind::Collective:
+      return exchanges.run(operation.kernel);
     case Operation::Kind::Gemm: {
       ++products;
       const bundle::Gemm &gemm = kernel->gemm->gemm();
@@ -834,10 +873,13 @@ private:
                          : static_cast<double>(operation.bytes);
       double bound = std::max(flops / peaks.flops, bytes / peaks.bandwidth);
       OpTime &whole = times[operation.opClass];
-      OpTime &single = kernelTimes[kernel ? operation.kernel : kernels.size()];
+      const char *other = operation.collective ? "collective" : "memset";
+      OpTime &single =
+          kernelTimes[kernel ? operation.kernel
+                             : kernels.size() + (operation.collective ? 1 : 0)];
       if (single.op.empty()) {
-        single.op = whole.op;
-        single.symbol = kernel ? kernel->symbol() : "memset";
+        single.op = kernel ? whole.op : other;
+        single.symbol = kernel ? kernel->symbol() : other;
       }
       for (OpTime *time : {&whole, &single}) {
         ++time->calls;
@@ -852,7 +894,9 @@ private:
         continue;
       absl::StatusOr<double> start = secondsBetween(origin, events[i]);
       QWEN35_RETURN_IF_ERROR(start.status());
-      launches.push_back({operation.launch ? operation.launch->tag() : "memset",
+      launches.push_back({operation.launch       ? operation.launch->tag()
+                          : operation.collective ? operation.collective->tag()
+                                                 : "memset",
                           whole.op, single.symbol, *start, *seconds, flops,
                           bytes, operation.grid});
     }
@@ -869,6 +913,7 @@ private:
   std::vector<Memory> arenas;
   std::map<uint32_t, Module> modules; // by blob
   std::vector<Kernel> kernels;
+  DeviceExchanges exchanges;
   std::vector<Program> programs;
   IoSet in, out;
   Memory transfer;

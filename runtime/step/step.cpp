@@ -71,14 +71,8 @@ Step::create(std::shared_ptr<const BundleFile> bundle,
       selectPlan(std::move(bundle), options.target);
   QWEN35_RETURN_IF_ERROR(plan.status());
   bool cuda = (*plan)->message().targets(0).kind() == "cuda";
-  bool ranks = (*plan)->message().has_mesh() ||
-               (options.world && options.world->size() > 1);
-  if (cuda && ranks)
-    return absl::UnimplementedError(
-        "the plan is for ranks on GPUs, which this build cannot run yet: "
-        "expected a plan of one rank, or --target cpu");
   return cuda ? createCudaStep(*std::move(plan), options)
-             : createCpuStep(*std::move(plan), options);
+              : createCpuStep(*std::move(plan), options);
 }
 
 bool Step::hasProgram(absl::string_view program) const {

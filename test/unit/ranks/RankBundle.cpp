@@ -3,7 +3,11 @@
 #include "codegen/bundle/bundle_writer.h"
 #include "codegen/cpu/Compile.h"
 #include "codegen/cpu/Target.h"
+#include "codegen/cuda/Compile.h"
+#include "codegen/cuda/Target.h"
+#include "codegen/emit/DescribeStage.h"
 #include "codegen/emit/EmitBundle.h"
+#include "codegen/emulated/HostCompiler.h"
 #include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
@@ -13,6 +17,8 @@
 #include "mlir/Pass/PassManager.h"
 
 #include <gtest/gtest.h>
+
+#include <map>
 
 using namespace mlir;
 
@@ -24,6 +30,7 @@ static DialectRegistry dialects() {
                   qplan::QPlanDialect, qdist::QDistDialect>();
   codegen::cpu::registerCpuDialects(registry);
   codegen::cpu::registerCpuKernelTarget();
+  codegen::cuda::registerGpuKernelTargets();
   return registry;
 }
 
@@ -37,20 +44,11 @@ OwningOpRef<ModuleOp> RankBundle::parse(const std::string &text) {
   return module;
 }
 
-std::string
-RankBundle::compile(OwningOpRef<ModuleOp> module, int64_t tokens,
-                    int64_t maxDocs,
-                    const std::function<void(bundle::Bundle &)> &change) {
-  PassManager pm(&context);
-  buildKernelsPipeline(pm, {});
-  buildPlanPipeline(pm);
-  if (failed(pm.run(*module))) {
-    ADD_FAILURE() << "the module does not become a plan";
-    return "";
-  }
-  SmallVector<codegen::cpu::NamedKernel> kernels;
-  for (auto op : module->getOps<qplan::KernelOp>()) {
-    codegen::cpu::NamedKernel kernel{op.getSymName().str(), {}};
+template <typename NamedKernel>
+static SmallVector<NamedKernel> kernelsOf(ModuleOp module) {
+  SmallVector<NamedKernel> kernels;
+  for (auto op : module.getOps<qplan::KernelOp>()) {
+    NamedKernel kernel{op.getSymName().str(), {}};
     kernel.spec.op = op.getKernel().str();
     kernel.spec.attrs = op.getConfig();
     for (Type type : op.getInputs().getAsValueRange<TypeAttr>())
@@ -59,31 +57,103 @@ RankBundle::compile(OwningOpRef<ModuleOp> module, int64_t tokens,
       kernel.spec.outputs.push_back(cast<MemRefType>(type));
     kernels.push_back(std::move(kernel));
   }
+  return kernels;
+}
+
+using Blobs = std::vector<std::pair<std::string, std::string>>;
+
+Blobs RankBundle::emitCpu(ModuleOp module, int64_t tokens, int64_t maxDocs,
+                          bundle::Bundle &message) {
   FailureOr<std::string> object = codegen::cpu::compileKernels(
-      &context, kernels, {},
+      &context, kernelsOf<codegen::cpu::NamedKernel>(module), {},
       [&] { return emitError(UnknownLoc::get(&context)); });
-  bundle::Bundle message;
   auto describe = [](qplan::KernelOp op, unsigned stage, bundle::Kernel &out) {
     out.set_symbol(codegen::cpu::stageSymbol(op.getSymName(), stage));
   };
-  if (failed(object) || failed(codegen::emitPlan(*module, tokens, maxDocs,
-                                                 describe, message))) {
+  if (failed(object) ||
+      failed(codegen::emitPlan(module, tokens, maxDocs, describe, message)))
+    return {};
+  bundle::Target *entry = message.add_targets();
+  entry->set_kind("cpu");
+  entry->set_triple("x86_64-unknown-linux-gnu");
+  entry->set_cpu("x86-64-v3");
+  return {{"cpu.so", *object}};
+}
+
+Blobs RankBundle::emitGpu(ModuleOp module, int64_t tokens, int64_t maxDocs,
+                          bundle::Bundle &message) {
+  auto kernels = kernelsOf<codegen::cuda::NamedKernel>(module);
+  codegen::cuda::GpuTarget gpu = *codegen::cuda::gpuTarget(target);
+  auto error = [&] { return emitError(UnknownLoc::get(&context)); };
+  auto stages = codegen::cuda::planStages(kernels, gpu, error);
+  if (failed(stages))
+    return {};
+  std::map<std::string, const codegen::cuda::CompiledStage *> bySymbol;
+  for (const codegen::cuda::CompiledStage &stage : *stages)
+    bySymbol[stage.symbol] = &stage;
+  Blobs blobs;
+  std::map<std::string, uint32_t> images; // by symbol
+  for (const codegen::cuda::NamedKernel &kernel : kernels) {
+    auto plan = codegen::cuda::lookupKernel(kernel.spec.op)
+                    ->plan(kernel.spec, gpu, error);
+    if (failed(plan))
+      return {};
+    for (unsigned stage = 0; stage < plan->stages.size(); ++stage) {
+      std::string symbol = codegen::cpu::stageSymbol(kernel.symbol, stage);
+      auto image = codegen::compileForHost(
+          codegen::cuda::printEmulated(symbol, kernel.spec, *plan, stage),
+          symbol);
+      if (!image) {
+        ADD_FAILURE() << llvm::toString(image.takeError());
+        return {};
+      }
+      images[symbol] = blobs.size();
+      blobs.emplace_back(symbol, std::move(*image));
+    }
+  }
+  auto describe = [&](qplan::KernelOp op, unsigned stage, bundle::Kernel &out) {
+    std::string symbol = codegen::cpu::stageSymbol(op.getSymName(), stage);
+    codegen::describeStage(*bySymbol.at(symbol), out);
+    out.set_blob(images.at(symbol));
+  };
+  if (failed(codegen::emitPlan(module, tokens, maxDocs, describe, message)))
+    return {};
+  bundle::Target *entry = message.add_targets();
+  entry->set_kind("cuda");
+  entry->set_arch(target);
+  return blobs;
+}
+
+std::string
+RankBundle::compile(OwningOpRef<ModuleOp> module, int64_t tokens,
+                    int64_t maxDocs,
+                    const std::function<void(bundle::Bundle &)> &change) {
+  PassManager pm(&context);
+  KernelsPipelineOptions options;
+  options.target = target;
+  buildKernelsPipeline(pm, options);
+  buildPlanPipeline(pm);
+  if (failed(pm.run(*module))) {
+    ADD_FAILURE() << "the module does not become a plan";
+    return "";
+  }
+  bundle::Bundle message;
+  Blobs blobs = target == "cpu" ? emitCpu(*module, tokens, maxDocs, message)
+                                : emitGpu(*module, tokens, maxDocs, message);
+  if (blobs.empty()) {
     ADD_FAILURE() << "the plan does not become a bundle";
     return "";
   }
-  bundle::Target *target = message.add_targets();
-  target->set_kind("cpu");
-  target->set_triple("x86_64-unknown-linux-gnu");
-  target->set_cpu("x86-64-v3");
   message.mutable_model()->set_name("ranks");
   message.mutable_model()->set_vocab_size(256);
   if (change)
     change(message);
-  NamedBlob code{"cpu.so",
-                 absl::Span<const uint8_t>(
-                     reinterpret_cast<const uint8_t *>(object->data()),
-                     object->size())};
-  absl::StatusOr<std::string> bytes = serializeBundle(message, {&code, 1});
+  std::vector<NamedBlob> table;
+  for (const auto &[name, image] : blobs)
+    table.push_back({name, absl::Span<const uint8_t>(
+                               reinterpret_cast<const uint8_t *>(image.data()),
+                               image.size())});
+  absl::StatusOr<std::string> bytes = serializeBundle(message, table);
   EXPECT_TRUE(bytes.ok()) << bytes.status();
   return bytes.ok() ? *bytes : "";
 }

@@ -1,8 +1,7 @@
 #ifndef QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H
 #define QWEN35_TEST_UNIT_RANKS_RANKBUNDLE_H
 
-// A bundle for the CPU from a module of stage S3 or S4, as qwen35c would make
-// it.
+// A bundle from a module of stage S3 or S4, as qwen35c would make it.
 
 #include "runtime/bundle/bundle_reader.h"
 
@@ -13,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace qwen35::test {
 
@@ -32,6 +33,18 @@ public:
           const std::function<void(bundle::Bundle &)> &change = nullptr);
 
   mlir::MLIRContext context;
+  /// "cpu", or "emulated": a GPU's kernels compiled for the host, for the
+  /// driver of test/support/fake_cuda.
+  std::string target = "cpu";
+
+private:
+  /// Adds the target and the kernels; returns the blobs by name.
+  std::vector<std::pair<std::string, std::string>>
+  emitCpu(mlir::ModuleOp module, int64_t tokens, int64_t maxDocs,
+          bundle::Bundle &message);
+  std::vector<std::pair<std::string, std::string>>
+  emitGpu(mlir::ModuleOp module, int64_t tokens, int64_t maxDocs,
+          bundle::Bundle &message);
 };
 
 /// Opens it; null, with a failed test, on an error.

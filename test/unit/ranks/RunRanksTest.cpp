@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -92,11 +93,10 @@ std::string moduleText() {
       return "%" + value + n + ": tensor<4x8xf32> {qwen35.role = \"" + role +
              "\"" + name + more + "}, ";
     };
-    weights += argument(
-        "w", "weight",
-        ", qwen35.decay = false, qwen35.init = \"ones\", "
-        "qwen35.file_dtype = \"f32\", "
-        "qdist.sharding = #qdist.sharding<[{dps}, {tp}]>");
+    weights += argument("w", "weight",
+                        ", qwen35.decay = false, qwen35.init = \"ones\", "
+                        "qwen35.file_dtype = \"f32\", "
+                        "qdist.sharding = #qdist.sharding<[{dps}, {tp}]>");
     states += argument("m", "m") + argument("v", "v");
     grads += argument("g", "grad");
     types += (i ? ", " : "") + std::string("tensor<4x8xf32>");
@@ -112,7 +112,8 @@ std::string moduleText() {
   size_t count = std::size(kCases);
   std::string aliases;
   for (size_t i = 0; i < count; ++i)
-    aliases += (i ? ", " : "") + std::string("tensor<4x8xf32> {qwen35.alias = ") +
+    aliases += (i ? ", " : "") +
+               std::string("tensor<4x8xf32> {qwen35.alias = ") +
                std::to_string(count + i) + "}";
   std::string words = std::to_string(kWords);
   std::string inputs =
@@ -120,7 +121,9 @@ std::string moduleText() {
       "qdist.sharding = #qdist.sharding<[{dps}]>}, "
       "%labels: tensor<4xi32> {qwen35.role = \"input\", "
       "qwen35.name = \"labels\"}, "
-      "%seq: tensor<" + words + "xi32> {qwen35.role = \"input\", "
+      "%seq: tensor<" +
+      words +
+      "xi32> {qwen35.role = \"input\", "
       "qwen35.name = \"seq\"}, "
       "%ids_f: tensor<f32> {qwen35.role = \"scalar\", "
       "qwen35.name = \"inv_count\"}";
@@ -130,11 +133,14 @@ std::string moduleText() {
                ": tensor<f32> {qwen35.role = \"scalar\", qwen35.name = \"" +
                name + "\"}";
   return "module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {\n"
-         "func.func @accumulate(" + weights + grads + inputs + ") -> (" +
-         aliases + ") {\n" + body + "return " + results + " : " + types +
+         "func.func @accumulate(" +
+         weights + grads + inputs + ") -> (" + aliases + ") {\n" + body +
+         "return " + results + " : " + types +
          "\n}\n"
-         "func.func @finish(" + weights + states + grads +
-         "%loss: tensor<f32> {qwen35.role = \"sum\", qwen35.name = \"loss\"}, " +
+         "func.func @finish(" +
+         weights + states + grads +
+         "%loss: tensor<f32> {qwen35.role = \"sum\", qwen35.name = "
+         "\"loss\"}, " +
          inputs + scalars +
          ") -> (tensor<f32> {qwen35.alias = " + std::to_string(4 * count) +
          "}, tensor<f32> {qwen35.name = \"grad_norm\"}, tensor<f32> "
@@ -150,14 +156,16 @@ std::string moduleText() {
 struct RunRanksTest : ::testing::Test {
   RankBundle compiler;
 
+  void runCases(const std::string &target);
+
   std::string bundle(const std::function<void(bundle::Bundle &)> &change = {}) {
-    return compiler.compile(
-        compiler.parse(moduleText()), kTokens, kMaxDocs,
-        [&](bundle::Bundle &message) {
-          message.mutable_model()->set_parameters(std::size(kCases) * 128);
-          if (change)
-            change(message);
-        });
+    return compiler.compile(compiler.parse(moduleText()), kTokens, kMaxDocs,
+                            [&](bundle::Bundle &message) {
+                              message.mutable_model()->set_parameters(
+                                  std::size(kCases) * 128);
+                              if (change)
+                                change(message);
+                            });
   }
 };
 
@@ -170,7 +178,9 @@ interpreter::Tensor values(std::vector<int64_t> shape, unsigned seed) {
   return {std::move(shape), std::move(elements)};
 }
 
-TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
+/// Runs every case on four ranks of `target`, each a thread.
+void RunRanksTest::runCases(const std::string &target) {
+  compiler.target = target;
   OwningOpRef<ModuleOp> module = compiler.parse(moduleText());
   ASSERT_TRUE(module);
   size_t count = std::size(kCases);
@@ -197,10 +207,11 @@ TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
   auto file = open(bytes);
   ASSERT_TRUE(file);
   std::mutex mutex;
-  absl::Status status = comm::runVirtualRanks(
-      kRanks, [&](comm::World &world) -> absl::Status {
+  absl::Status status =
+      comm::runVirtualRanks(kRanks, [&](comm::World &world) -> absl::Status {
         int rank = world.rank();
         StepOptions stepOptions;
+        stepOptions.target = target == "cpu" ? "cpu" : "cuda";
         stepOptions.threads = 1 + rank % 2;
         stepOptions.poison = true;
         stepOptions.world = &world;
@@ -225,26 +236,45 @@ TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
           fill("weight:p" + std::to_string(i), i);
           fill("grad:p" + std::to_string(i), count + i);
         }
-        fill("input:ids", 2 * count);
-        fill("scalar:inv_count", 2 * count + 3);
+        const auto &ids = std::get<std::vector<int32_t>>(
+            arguments[rank][2 * count].elements);
+        std::copy(ids.begin(), ids.end(), (*step)->input("ids")->begin());
+        EXPECT_TRUE((*step)->setScalar("inv_count", 0.25f * rank).ok());
         if (absl::Status ran = (*step)->run("accumulate"); !ran.ok())
           return ran;
         std::lock_guard lock(mutex);
         for (size_t i = 0; i < count; ++i) {
-          auto found =
-              (*step)->buffer<float>("grad:p" + std::to_string(i));
-          if (!found.ok())
-            return found.status();
+          float found[32];
+          absl::StatusOr<uint32_t> index =
+              (*step)->findBuffer("grad:p" + std::to_string(i));
+          absl::Status read =
+              index.ok() ? (*step)->read(*index, 0,
+                                         absl::MakeSpan(
+                                             reinterpret_cast<uint8_t *>(found),
+                                             sizeof(found)))
+                         : index.status();
+          if (!read.ok())
+            return read;
           const auto &want =
               std::get<std::vector<float>>((*expected)[rank][i].elements);
-          EXPECT_EQ(std::memcmp(found->data(), want.data(), 32 * 4), 0)
-              << "case " << i << " on rank " << rank << ": " << (*found)[0]
-              << " " << (*found)[1] << " ... " << (*found)[31] << ", expected "
-              << want[0] << " " << want[1] << " ... " << want[31];
+          EXPECT_EQ(std::memcmp(found, want.data(), sizeof(found)), 0)
+              << "case " << i << " on rank " << rank << ": " << found[0] << " "
+              << found[1] << " ... " << found[31] << ", expected " << want[0]
+              << " " << want[1] << " ... " << want[31];
         }
         return absl::OkStatus();
       });
   EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
+  runCases("cpu");
+}
+
+// Ranks that share a GPU; kernels of the emulator.
+TEST_F(RunRanksTest, EveryCollectiveOnAGpuIsWhatTheInterpreterSays) {
+  ::setenv("QWEN35_LIBCUDA", QWEN35_FAKE_CUDA_LIBRARY, 1);
+  runCases("emulated");
 }
 
 TEST_F(RunRanksTest, TheBundleSaysWhatRanksAre) {
@@ -324,8 +354,7 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
                        uint64_t number) -> bundle::Collective & {
     for (bundle::Program &program : *message.mutable_programs())
       for (bundle::PlanEntry &entry : *program.mutable_entries())
-        if (entry.has_collective() &&
-            entry.collective().sequence() == number)
+        if (entry.has_collective() && entry.collective().sequence() == number)
           return *entry.mutable_collective();
     std::abort();
   };
@@ -342,7 +371,8 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
   };
   auto at = [&](uint64_t number,
                 std::function<void(bundle::Collective &)> change) -> Change {
-    return [=](bundle::Bundle &message) { change(collective(message, number)); };
+    return
+        [=](bundle::Bundle &message) { change(collective(message, number)); };
   };
   std::vector<Bad> cases = {
       {[](bundle::Bundle &m) { m.clear_header(); },
@@ -394,31 +424,34 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
        "has the offset 1 in a group of 2"},
       {at(0, [](bundle::Collective &c) { c.clear_parts(); }),
        "has 0 parts, expected 1 to 65536"},
-      {at(0, [](bundle::Collective &c) {
-         c.mutable_parts(0)->set_count(int64_t(1) << 60);
-       }),
+      {at(0,
+          [](bundle::Collective &c) {
+            c.mutable_parts(0)->set_count(int64_t(1) << 60);
+          }),
        "has pieces of 1152921504606846976 elements, expected 1 to "
        "35184372088832"},
       {at(0, [](bundle::Collective &c) { c.mutable_parts(0)->set_count(16); }),
        "what is sent has 128 bytes, expected 64"},
-      {at(0, [](bundle::Collective &c) {
-         c.mutable_parts(0)->mutable_send()->set_offset(uint64_t(-4));
-       }),
+      {at(0,
+          [](bundle::Collective &c) {
+            c.mutable_parts(0)->mutable_send()->set_offset(uint64_t(-4));
+          }),
        "what is sent has 128 bytes at offset 18446744073709551612"},
-      {at(0, [](bundle::Collective &c) {
-         c.mutable_parts(0)->set_send_outer(2);
-       }),
+      {at(0,
+          [](bundle::Collective &c) { c.mutable_parts(0)->set_send_outer(2); }),
        "sends pieces of 32 elements in 2 rows"},
-      {at(0, [](bundle::Collective &c) {
-         c.mutable_parts(0)->set_receive_outer(2);
-       }),
+      {at(0,
+          [](bundle::Collective &c) {
+            c.mutable_parts(0)->set_receive_outer(2);
+          }),
        "has no receive stage, which its parts need"},
       {at(1, [](bundle::Collective &c) { c.clear_send_stage(); }),
        "has no send stage, which its parts need"},
-      {at(0, [](bundle::Collective &c) {
-         c.mutable_parts(0)->mutable_receive()->set_buffer(
-             c.parts(0).send().buffer());
-       }),
+      {at(0,
+          [](bundle::Collective &c) {
+            c.mutable_parts(0)->mutable_receive()->set_buffer(
+                c.parts(0).send().buffer());
+          }),
        "what is received has 256 bytes at offset 0, but buffer 'weight:p0' has "
        "128"},
   };

@@ -1,0 +1,99 @@
+#include "runtime/step/device_exchange.h"
+
+#include <algorithm>
+
+namespace qwen35 {
+namespace {
+
+constexpr uint64_t kAlign = 256;
+
+uint64_t imageBytes(const bundle::Arg &arg) {
+  return (arg.bytes() + kAlign - 1) / kAlign * kAlign;
+}
+
+/// Calls `of(arg, received)` for everything that a collective touches; stages
+/// are memory of the exchange alone.
+void forArgs(const bundle::Collective &collective,
+             absl::FunctionRef<void(const bundle::Arg &, bool)> of) {
+  for (const bundle::Collective::Part &part : collective.parts()) {
+    of(part.send(), false);
+    of(part.receive(), true);
+  }
+}
+
+uint64_t imageBytes(const bundle::Collective &collective) {
+  uint64_t bytes = 0;
+  forArgs(collective,
+          [&](const bundle::Arg &arg, bool) { bytes += imageBytes(arg); });
+  if (collective.has_send_stage())
+    bytes += imageBytes(collective.send_stage());
+  if (collective.has_receive_stage())
+    bytes += imageBytes(collective.receive_stage());
+  return bytes;
+}
+
+} // namespace
+
+absl::Status DeviceExchanges::init(const cuda::Driver &driver,
+                                   const bundle::Bundle &plan,
+                                   comm::World *world, cuda::Stream on) {
+  api = &driver;
+  stream = on;
+  QWEN35_RETURN_IF_ERROR(host.init(plan, world));
+  uint64_t most = 0;
+  for (const bundle::Program &program : plan.programs())
+    for (const bundle::PlanEntry &entry : program.entries())
+      if (entry.has_collective())
+        most = std::max(most, imageBytes(entry.collective()));
+  return images.allocateHost(driver, most, "collectives");
+}
+
+uint32_t DeviceExchanges::add(const bundle::Collective &collective,
+                              Address address) {
+  std::vector<Image> list;
+  std::vector<std::pair<const bundle::Arg *, uint8_t *>> places;
+  uint8_t *next = images.host();
+  // In place stays in place: one image for equal bytes.
+  auto place = [&](const bundle::Arg &arg) {
+    for (const auto &[other, at] : places)
+      if (other->buffer() == arg.buffer() && other->offset() == arg.offset() &&
+          other->bytes() == arg.bytes())
+        return at;
+    places.emplace_back(&arg, next);
+    next += imageBytes(arg);
+    return places.back().second;
+  };
+  forArgs(collective, [&](const bundle::Arg &arg, bool received) {
+    uint8_t *at = place(arg);
+    for (Image &image : list)
+      if (image.host == at) {
+        image.received |= received;
+        return;
+      }
+    list.push_back({address(arg), at, arg.bytes(), received});
+  });
+  uint32_t index = host.add(collective, place);
+  collectives.resize(index + 1);
+  collectives[index] = std::move(list);
+  return index;
+}
+
+absl::Status DeviceExchanges::run(uint32_t index) {
+  // Also of what is received: a collective need not write all of it.
+  for (const Image &image : collectives[index])
+    QWEN35_RETURN_IF_ERROR(api->check(
+        api->memcpyDtoHAsync(image.host, image.device, image.bytes, stream),
+        "cuMemcpyDtoHAsync_v2 of a collective"));
+  QWEN35_RETURN_IF_ERROR(
+      api->check(api->streamSynchronize(stream),
+                 "waiting for the operands of a collective"));
+  QWEN35_RETURN_IF_ERROR(host.run(index));
+  for (const Image &image : collectives[index])
+    if (image.received)
+      QWEN35_RETURN_IF_ERROR(api->check(
+          api->memcpyHtoDAsync(image.device, image.host, image.bytes, stream),
+          "cuMemcpyHtoDAsync_v2 of a collective"));
+  return absl::OkStatus();
+}
+
+} // namespace qwen35
