@@ -8,6 +8,7 @@
 #include "runtime/bundle/ranks.h"
 #include "runtime/bundle/status_macros.h"
 #include "runtime/schema/seq_table.h"
+#include "runtime/schema/stripe_table.h"
 
 #include <algorithm>
 #include <cmath>
@@ -534,11 +535,14 @@ private:
                      " documents, expected 1 to ", io.tokens() + 1, " for its ",
                      io.tokens(), " tokens");
     SeqTable table{io.tokens(), io.max_docs()};
+    StripeTable stripes{io.tokens(), mesh.shape().cp};
     QWEN35_RETURN_IF_ERROR(ioList("input", io.inputs(),
-                                  {"ids", "labels", "seq"}, {}, bundle::I32,
+                                  {"ids", "labels", "seq"}, {"stripes"},
+                                  bundle::I32,
                                   {{"ids", io.tokens()},
                                    {"labels", io.tokens()},
-                                   {"seq", table.words()}}));
+                                   {"seq", table.words()},
+                                   {"stripes", stripes.words()}}));
     QWEN35_RETURN_IF_ERROR(
         ioList("scalar", io.scalars(),
                {"lr", "inv_count", "bias_correction1", "bias_correction2"},

@@ -34,9 +34,22 @@ absl::Status cutRow(const SeqTable &shape, int64_t rank, int64_t ranks,
     return status;
   StripeTable layout{shape.tokens / ranks, ranks};
   SeqTable local{layout.tokens, StripeTable::localDocs(shape.maxDocs)};
+  if (static_cast<int64_t>(row.seq.size()) != shape.words() ||
+      static_cast<int64_t>(row.ids.size()) != shape.tokens ||
+      static_cast<int64_t>(row.labels.size()) != shape.tokens)
+    return absl::InvalidArgumentError(
+        absl::StrCat("a row to cut has ", row.ids.size(), " ids, ",
+                     row.labels.size(), " labels and ", row.seq.size(),
+                     " words of its document table, "
+                     "expected ",
+                     shape.tokens, ", ", shape.tokens, " and ", shape.words()));
+  // Documents but the padding, which begins where the real tokens end.
   std::vector<int64_t> lengths;
-  for (const Piece &piece : row.pieces)
-    lengths.push_back(piece.length);
+  for (int64_t d = 0; d < row.seq[SeqTable::kNumDocs]; ++d) {
+    int64_t first = row.seq[shape.cuSeqlens() + d];
+    if (first < row.seq[SeqTable::kRealTokens])
+      lengths.push_back(row.seq[shape.cuSeqlens() + d + 1] - first);
+  }
   std::vector<int32_t> seq(static_cast<size_t>(local.words()));
   row.stripes.resize(static_cast<size_t>(layout.words()));
   if (!fillStripeTables(layout, rank, lengths.data(),

@@ -72,8 +72,10 @@ struct PackedRow {
 /// Errors  InvalidArgument with the nearest lengths that can.
 absl::Status checkStripes(int64_t tokens, int64_t ranks, int64_t multiple);
 
-/// Leaves of a whole row of `shape` what `rank` of `ranks` holds.
-/// Errors  those of checkStripes with any multiple, or of a rank that is none.
+/// Leaves of a whole row of `shape` what `rank` of `ranks` holds; documents are
+/// those of its table.
+/// Errors  those of checkStripes with any multiple; InvalidArgument for a row of
+///         another shape, or a rank that is none.
 absl::Status cutRow(const SeqTable &shape, int64_t rank, int64_t ranks,
                     PackedRow &row);
 

@@ -18,9 +18,10 @@ struct StripedRow {
   std::vector<int64_t> lengths;
   int64_t tokens; // of the whole row
   int64_t ranks;
+  int64_t docs = 0; // that its table may hold; 0: its own and padding
 
   SeqTable whole() const {
-    return {tokens, static_cast<int64_t>(lengths.size()) + 1};
+    return {tokens, docs ? docs : static_cast<int64_t>(lengths.size()) + 1};
   }
   SeqTable local() const {
     return {tokens / ranks, StripeTable::localDocs(whole().maxDocs)};

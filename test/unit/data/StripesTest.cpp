@@ -139,6 +139,28 @@ TEST(StripesTest, RefusesWhatCannotBeCut) {
   options.stripeRank = 1;
   options.stripeMultiple = 128;
   EXPECT_FALSE(Packer::create(corpus, options).ok());
+  PackedRow empty;
+  EXPECT_EQ(message(cutRow({48, 5}, 0, 2, empty)),
+            "a row to cut has 0 ids, 0 labels and 0 words of its document "
+            "table, expected 48, 48 and 131");
+}
+
+// A row that came without names of its documents, as from a file of batches.
+TEST(StripesTest, DocumentsAreThoseOfTheTable) {
+  auto corpus = makeCorpus("table", {9, 30, 4});
+  LoaderOptions options = optionsOf(48, 3);
+  options.rows = 1;
+  Batch whole;
+  ASSERT_TRUE(makePacker(corpus, options).next(whole).ok());
+  for (int64_t rank : {0, 1}) {
+    PackedRow named = whole.rows[0], unnamed = whole.rows[0];
+    unnamed.pieces.clear();
+    ASSERT_TRUE(cutRow(options.shape, rank, 2, named).ok());
+    ASSERT_TRUE(cutRow(options.shape, rank, 2, unnamed).ok());
+    EXPECT_EQ(unnamed.seq, named.seq);
+    EXPECT_EQ(unnamed.stripes, named.stripes);
+    EXPECT_EQ(unnamed.ids, named.ids);
+  }
 }
 
 } // namespace

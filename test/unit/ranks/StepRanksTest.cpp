@@ -9,6 +9,7 @@
 #include "runtime/api/step.h"
 #include "runtime/comm/virtual.h"
 #include "test/support/Numeric.h"
+#include "test/support/Striped.h"
 #include "test/unit/ranks/RankBundle.h"
 
 #include "mlir/Pass/PassManager.h"
@@ -34,6 +35,7 @@ struct Case {
   /// come first.
   bool oneRank = false;
   AuxScope aux = AuxScope::None;
+  const char *remat = "none";
 };
 
 void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
@@ -103,6 +105,19 @@ protected:
     return module;
   }
 
+  /// Tokens of all rows as the ranks of cp hold them, one after the other.
+  static std::vector<int32_t> inRankOrder(const StripedRow &row,
+                                          const std::vector<int32_t> &tokens) {
+    std::vector<int32_t> all;
+    for (auto at = tokens.begin(); at != tokens.end(); at += kRowTokens)
+      for (int64_t rank = 0; rank < row.ranks; ++rank) {
+        auto part =
+            row.scatter(std::vector<int32_t>(at, at + kRowTokens), rank);
+        all.insert(all.end(), part.begin(), part.end());
+      }
+    return all;
+  }
+
   /// New inputs of a microbatch: documents, padding, labels without a target.
   void fillInputs(func::FuncOp function, const Mesh &mesh, State &state) {
     std::vector<std::vector<int64_t>> documents(rows);
@@ -130,17 +145,27 @@ protected:
       auto isInput = [&](const char *name) {
         return key == std::string("input:") + name;
       };
-      if (!isInput("ids") && !isInput("labels") && !isInput("seq"))
+      if (textAttr(function, i, kRoleAttr) != "input")
         continue;
       state[key].clear();
-      for (int64_t rank = 0; rank < mesh.ranks(); ++rank)
-        if (auto seq = dyn_cast<SeqType>(type))
-          state[key].push_back(*interpreter::documentTable(
-              seq, documents[mesh.coordinate(rank, *mesh.axes("data"))]));
+      for (int64_t rank = 0; rank < mesh.ranks(); ++rank) {
+        const std::vector<int64_t> &lengths =
+            documents[mesh.coordinate(rank, *mesh.axes("data"))];
+        StripedRow row{lengths, kRowTokens, mesh.shape().cp, kRowDocs};
+        int64_t part = mesh.coordinate(rank, *mesh.axes("cp"));
+        auto seq = dyn_cast<SeqType>(type);
+        if (isInput("stripes"))
+          state[key].push_back({{row.shape().words()}, row.stripes(part)});
+        else if (seq && row.ranks > 1)
+          state[key].push_back({{row.local().words()}, row.seq(part)});
+        else if (seq)
+          state[key].push_back(*interpreter::documentTable(seq, lengths));
         else
           state[key].push_back(interpreter::localPart(
-              {{rows * kRowTokens}, isInput("ids") ? ids : labels}, sharding,
-              mesh, rank));
+              {{rows * kRowTokens},
+               inRankOrder(row, isInput("ids") ? ids : labels)},
+              sharding, mesh, rank));
+      }
     }
   }
 
@@ -275,12 +300,18 @@ TEST_P(StepRanksTest, ThreadsEqualTheInterpreter) {
           shardingOf(finish.getResultAttr(i, qdist::kShardingAttr), mesh));
 
   PassManager passes(&compiler.context);
-  buildSchedulePipeline(passes, {});
+  SchedulePipelineOptions schedule;
+  schedule.remat = GetParam().remat;
+  buildSchedulePipeline(passes, schedule);
   ASSERT_TRUE(succeeded(passes.run(*module)));
+  SeqType table; // of a rank
+  for (Type type : finish.getArgumentTypes())
+    if (auto seq = dyn_cast<SeqType>(type))
+      table = seq;
   for (StringRef unused : {"first", "only"})
     lookup(unused).erase();
   std::string bytes =
-      compiler.compile(std::move(module), kRowTokens, kRowDocs);
+      compiler.compile(std::move(module), table.getTokens(), table.getMaxDocs());
   auto file = open(bytes);
   ASSERT_TRUE(file);
   std::mutex mutex;
@@ -368,6 +399,17 @@ const Case kCases[] = {
     {"moe_ep2", {.dps = 2, .ep = 2}, 0, true},
     {"moe_ep4_on_one", {.dps = 4, .ep = 4}, 0, true, false, true},
     {"moe_tp2_ep4", {.dps = 2, .tp = 2, .ep = 4}, 0, true},
+    {.name = "cp4_full", .mesh = {.cp = 4}, .remat = "full"},
+    {.name = "cp2_tp2", .mesh = {.cp = 2, .tp = 2}, .remat = "selective"},
+    {.name = "tied_dps2_cp2",
+     .mesh = {.dps = 2, .cp = 2},
+     .zero = 3,
+     .tied = true},
+    {.name = "moe_cp2_tp2_ep4_full",
+     .mesh = {.cp = 2, .tp = 2, .ep = 4},
+     .moe = true,
+     .aux = AuxScope::Pooled,
+     .remat = "full"},
     {"tied_dps2_fsdp", {.dps = 2}, 3, false, true},
     {"moe_aux_dps2", {.dps = 2}, 0, true, false, false, AuxScope::Pooled},
     {"moe_aux_layers_ep2", {.dps = 2, .ep = 2}, 0, true, false, false,
