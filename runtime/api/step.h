@@ -43,6 +43,10 @@ struct StepOptions {
   /// and every run() are collective over it. Must outlive the Step. Null: one.
   comm::World *world = nullptr;
   // GPU:
+  int device = 0;     // of the machine's GPUs that can run the plan
+  /// Collectives through memory of the host and the world as it is, instead of
+  /// over NCCL: for ranks that share a GPU.
+  bool overHost = false;
   bool eager = false; // launch by launch instead of one graph per step
   bool sync = false;  // eager, and wait after every launch: faults have names
 };

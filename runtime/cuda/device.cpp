@@ -8,6 +8,8 @@
 
 #include <vector>
 
+#include <unistd.h>
+
 namespace qwen35::cuda {
 namespace {
 
@@ -46,7 +48,7 @@ struct Found {
   std::string name;
 };
 
-absl::StatusOr<Found> findDevice(const std::string &archText) {
+absl::StatusOr<Found> findDevice(const std::string &archText, int index) {
   absl::StatusOr<Arch> arch = parseArch(archText);
   QWEN35_RETURN_IF_ERROR(arch.status());
   absl::StatusOr<const Driver *> loaded = Driver::load();
@@ -56,6 +58,7 @@ absl::StatusOr<Found> findDevice(const std::string &archText) {
   QWEN35_RETURN_IF_ERROR(
       driver.check(driver.deviceGetCount(&count), "cuDeviceGetCount"));
   std::vector<std::string> others;
+  int fitting = 0;
   for (int i = 0; i < count; ++i) {
     Device device = 0;
     char name[256] = "";
@@ -73,10 +76,16 @@ absl::StatusOr<Found> findDevice(const std::string &archText) {
                 : arch->exact
                     ? major * 10 + minor == arch->sm
                     : major == arch->sm / 10 && minor >= arch->sm % 10;
-    if (fits)
+    if (fits && fitting++ == index)
       return Found{&driver, device, name};
-    others.push_back(absl::StrCat(name, " (sm_", major, minor, ")"));
+    if (!fits)
+      others.push_back(absl::StrCat(name, " (sm_", major, minor, ")"));
   }
+  if (fitting > 0)
+    return absl::FailedPreconditionError(absl::StrCat(
+        "GPU number ", index, " is asked for (counted from 0), this machine has ",
+        fitting, " that this process may use and that run code for ", archText,
+        "; more ranks than GPUs share them as virtual ranks"));
   return absl::FailedPreconditionError(absl::StrCat(
       "the bundle's kernels are for ", archText, ", this machine has ",
       others.empty() ? std::string("no GPU that this process may use")
@@ -86,12 +95,12 @@ absl::StatusOr<Found> findDevice(const std::string &archText) {
 } // namespace
 
 absl::Status GpuDevice::find(const std::string &arch) {
-  return findDevice(arch).status();
+  return findDevice(arch, 0).status();
 }
 
 absl::StatusOr<std::shared_ptr<GpuDevice>>
-GpuDevice::open(const std::string &arch) {
-  absl::StatusOr<Found> found = findDevice(arch);
+GpuDevice::open(const std::string &arch, int index) {
+  absl::StatusOr<Found> found = findDevice(arch, index);
   QWEN35_RETURN_IF_ERROR(found.status());
   std::shared_ptr<GpuDevice> result(new GpuDevice);
   result->api = found->driver;
@@ -116,6 +125,13 @@ GpuDevice::open(const std::string &arch) {
 GpuDevice::~GpuDevice() {
   if (context)
     api->primaryCtxRelease(device);
+}
+
+std::string GpuDevice::place() const {
+  char host[256] = "";
+  if (::gethostname(host, sizeof host - 1) != 0)
+    host[0] = 0;
+  return absl::StrCat(host, " GPU ", device);
 }
 
 absl::Status GpuDevice::use() const {

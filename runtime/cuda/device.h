@@ -21,13 +21,13 @@ struct DevicePeaks {
 /// it.
 class GpuDevice {
 public:
-  /// The first device that runs code for `arch`: "sm_90a" asks for compute
-  /// capability 9.0 exactly, "sm_80" for 8.0 or a later minor.
+  /// Of the devices that run code for `arch` number `index`: "sm_90a" asks for
+  /// compute capability 9.0 exactly, "sm_80" for 8.0 or a later minor.
   ///
   /// Errors  those of Driver::load; FailedPrecondition naming the devices that
   ///         are there.
   static absl::StatusOr<std::shared_ptr<GpuDevice>>
-  open(const std::string &arch);
+  open(const std::string &arch, int index = 0);
   /// Whether open would succeed, without making a context.
   static absl::Status find(const std::string &arch);
 
@@ -37,6 +37,8 @@ public:
 
   const Driver &driver() const { return *api; }
   const std::string &name() const { return deviceName; }
+  /// Which GPU of which machine: "node7 GPU 3".
+  std::string place() const;
   int multiprocessors() const { return processors; }
   uint64_t sharedOptin() const { return shared; }
   /// Makes the context current for the calling thread.

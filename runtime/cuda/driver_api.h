@@ -152,6 +152,21 @@ struct BlasHeuristic {
 };
 static_assert(sizeof(BlasHeuristic) == 96);
 
+/// CUDA_MEMCPY2D: `height` lines of `widthBytes`.
+struct Copy2D {
+  struct Side {
+    size_t x = 0, y = 0; // bytes, lines
+    int memoryType = 0;  // CUmemorytype
+    const void *host = nullptr;
+    DevicePtr device = 0;
+    void *array = nullptr;
+    size_t pitch = 0; // bytes from line to line
+  } from, to;
+  size_t widthBytes = 0, height = 0;
+};
+static_assert(sizeof(Copy2D) == 128);
+constexpr int kMemoryDevice = 2; // CU_MEMORYTYPE_DEVICE
+
 } // namespace qwen35::cuda
 
 #define QWEN35_CUDA_DRIVER_FUNCTIONS(X)                                        \
@@ -190,6 +205,8 @@ static_assert(sizeof(BlasHeuristic) == 96);
   X(memcpyDtoDAsync, "cuMemcpyDtoDAsync_v2",                                   \
     (::qwen35::cuda::DevicePtr to, ::qwen35::cuda::DevicePtr from,             \
      size_t bytes, ::qwen35::cuda::Stream stream))                             \
+  X(memcpy2DAsync, "cuMemcpy2DAsync_v2",                                       \
+    (const ::qwen35::cuda::Copy2D *copy, ::qwen35::cuda::Stream stream))       \
   X(memsetD8Async, "cuMemsetD8Async",                                          \
     (::qwen35::cuda::DevicePtr to, unsigned char value, size_t bytes,          \
      ::qwen35::cuda::Stream stream))                                           \

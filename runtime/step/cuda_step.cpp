@@ -116,7 +116,7 @@ public:
 
   absl::Status init() {
     absl::StatusOr<std::shared_ptr<GpuDevice>> opened =
-        GpuDevice::open(message().targets(0).arch());
+        GpuDevice::open(message().targets(0).arch(), options.device);
     QWEN35_RETURN_IF_ERROR(opened.status());
     gpu = *std::move(opened);
     api = &gpu->driver();
@@ -129,10 +129,13 @@ public:
     QWEN35_RETURN_IF_ERROR(allocate());
     QWEN35_RETURN_IF_ERROR(loadKernels());
     QWEN35_RETURN_IF_ERROR(
-        exchanges.init(*api, message(), options.world, stream));
-    if (exchanges.any())
+        exchanges.init(*api, message(), options.world, stream,
+                       options.overHost ? nullptr : gpu));
+    if (exchanges.overHost())
       loadNotes.push_back("ranks   collectives go through memory of the host, "
                           "launch by launch");
+    if (exchanges.overNccl())
+      loadNotes.push_back("ranks   collectives go over NCCL");
     resolve();
     QWEN35_RETURN_IF_ERROR(tellRank());
     profiling = options.profile;
@@ -231,8 +234,10 @@ public:
         api->memcpyDtoDAsync(rows.slots.device(), rows.staged[parity].device(),
                              static_cast<uint64_t>(count) * in.bytes, stream),
         "cuMemcpyDtoDAsync_v2 of a batch"));
-    if (!rows.exec)
+    if (!rows.exec) {
       QWEN35_RETURN_IF_ERROR(capture(rows, count));
+      QWEN35_RETURN_IF_ERROR(exchanges.compare());
+    }
     QWEN35_RETURN_IF_ERROR(
         api->check(api->graphLaunch(rows.exec, stream), "cuGraphLaunch"));
     ++graphs.launches;
@@ -338,7 +343,7 @@ protected:
 
 private:
   bool eager() const {
-    return options.eager || options.sync || profiling || exchanges.any();
+    return options.eager || options.sync || profiling || exchanges.overHost();
   }
 
   static std::vector<OpTime> longestFirst(const std::vector<OpTime> &list) {

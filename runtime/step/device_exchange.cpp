@@ -36,10 +36,24 @@ uint64_t imageBytes(const bundle::Collective &collective) {
 
 absl::Status DeviceExchanges::init(const cuda::Driver &driver,
                                    const bundle::Bundle &plan,
-                                   comm::World *world, cuda::Stream on) {
+                                   comm::World *world, cuda::Stream on,
+                                   std::shared_ptr<cuda::GpuDevice> gpu) {
   api = &driver;
   stream = on;
-  QWEN35_RETURN_IF_ERROR(host.init(plan, world));
+  if (gpu && world && plan.communicators_size() != 0) {
+    nccl::NcclOptions options;
+    options.stream = stream;
+    options.device = gpu->place();
+    options.use = [gpu = std::move(gpu)] { return gpu->use(); };
+    absl::StatusOr<std::unique_ptr<nccl::NcclWorld>> made =
+        nccl::NcclWorld::make(*world, driver, options);
+    QWEN35_RETURN_IF_ERROR(made.status());
+    nccl = *std::move(made);
+    exchanges.copyBy(
+        [this](const Exchanges::Copy &copy) { return copyOnDevice(copy); });
+    return exchanges.init(plan, nccl.get());
+  }
+  QWEN35_RETURN_IF_ERROR(exchanges.init(plan, world));
   uint64_t most = 0;
   for (const bundle::Program &program : plan.programs())
     for (const bundle::PlanEntry &entry : program.entries())
@@ -50,6 +64,10 @@ absl::Status DeviceExchanges::init(const cuda::Driver &driver,
 
 uint32_t DeviceExchanges::add(const bundle::Collective &collective,
                               Address address) {
+  if (nccl)
+    return exchanges.add(collective, [&](const bundle::Arg &arg) {
+      return reinterpret_cast<uint8_t *>(address(arg));
+    });
   std::vector<Image> list;
   std::vector<std::pair<const bundle::Arg *, uint8_t *>> places;
   uint8_t *next = images.host();
@@ -72,13 +90,28 @@ uint32_t DeviceExchanges::add(const bundle::Collective &collective,
       }
     list.push_back({address(arg), at, arg.bytes(), received});
   });
-  uint32_t index = host.add(collective, place);
+  uint32_t index = exchanges.add(collective, place);
   collectives.resize(index + 1);
   collectives[index] = std::move(list);
   return index;
 }
 
+absl::Status DeviceExchanges::copyOnDevice(const Exchanges::Copy &copy) {
+  cuda::Copy2D lines;
+  lines.from.memoryType = lines.to.memoryType = cuda::kMemoryDevice;
+  lines.from.device = reinterpret_cast<cuda::DevicePtr>(copy.from);
+  lines.to.device = reinterpret_cast<cuda::DevicePtr>(copy.to);
+  lines.from.pitch = static_cast<size_t>(copy.fromStride);
+  lines.to.pitch = static_cast<size_t>(copy.toStride);
+  lines.widthBytes = static_cast<size_t>(copy.width);
+  lines.height = static_cast<size_t>(copy.rows);
+  return api->check(api->memcpy2DAsync(&lines, stream),
+                    "cuMemcpy2DAsync_v2 of a collective");
+}
+
 absl::Status DeviceExchanges::run(uint32_t index) {
+  if (nccl)
+    return exchanges.run(index);
   // Also of what is received: a collective need not write all of it.
   for (const Image &image : collectives[index])
     QWEN35_RETURN_IF_ERROR(api->check(
@@ -87,7 +120,7 @@ absl::Status DeviceExchanges::run(uint32_t index) {
   QWEN35_RETURN_IF_ERROR(
       api->check(api->streamSynchronize(stream),
                  "waiting for the operands of a collective"));
-  QWEN35_RETURN_IF_ERROR(host.run(index));
+  QWEN35_RETURN_IF_ERROR(exchanges.run(index));
   for (const Image &image : collectives[index])
     if (image.received)
       QWEN35_RETURN_IF_ERROR(api->check(

@@ -139,21 +139,26 @@ uint32_t Exchanges::add(const bundle::Collective &collective, Address address) {
   return static_cast<uint32_t>(exchanges.size() - 1);
 }
 
-void Exchanges::copy(const std::vector<Copy> &copies) {
-  for (const Copy &one : copies)
+absl::Status Exchanges::copy(const std::vector<Copy> &copies) const {
+  for (const Copy &one : copies) {
+    if (copyOne) {
+      QWEN35_RETURN_IF_ERROR(copyOne(one));
+      continue;
+    }
     for (int64_t row = 0; row < one.rows; ++row)
       std::memcpy(one.to + row * one.toStride, one.from + row * one.fromStride,
                   static_cast<size_t>(one.width));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Exchanges::run(uint32_t index) {
   const Exchange &exchange = *exchanges[index];
-  copy(exchange.before);
+  QWEN35_RETURN_IF_ERROR(copy(exchange.before));
   if (!exchange.communicator)
     return absl::OkStatus();
   QWEN35_RETURN_IF_ERROR(exchange.communicator->run(exchange.call));
-  copy(exchange.after);
-  return absl::OkStatus();
+  return copy(exchange.after);
 }
 
 } // namespace qwen35

@@ -605,6 +605,24 @@ QWEN35_FAKE_EXPORT Result cuMemcpyDtoDAsync_v2(DevicePtr to, DevicePtr from,
   });
 }
 
+QWEN35_FAKE_EXPORT Result cuMemcpy2DAsync_v2(const Copy2D *copy,
+                                             Stream stream) {
+  CURRENT(cuMemcpy2DAsync_v2)
+  Copy2D c = *copy;
+  for (const Copy2D::Side *side : {&c.from, &c.to})
+    if (side->memoryType != kMemoryDevice || side->x != 0 || side->y != 0 ||
+        side->pitch < c.widthBytes || c.height == 0 ||
+        !onDevice(side->device, (c.height - 1) * side->pitch + c.widthBytes))
+      return kErrorInvalidValue;
+  return enqueue(stream, kNodeMemcpy, [=] {
+    for (size_t line = 0; line < c.height; ++line)
+      std::memcpy(
+          reinterpret_cast<void *>(c.to.device + line * c.to.pitch),
+          reinterpret_cast<const void *>(c.from.device + line * c.from.pitch),
+          c.widthBytes);
+  });
+}
+
 QWEN35_FAKE_EXPORT Result cuMemsetD8Async(DevicePtr to, unsigned char value,
                                           size_t bytes, Stream stream) {
   CURRENT(cuMemsetD8Async)

@@ -15,6 +15,9 @@
 #include <map>
 #include <mutex>
 #include <random>
+#include <sstream>
+
+#include <dlfcn.h>
 
 using namespace mlir;
 
@@ -84,7 +87,7 @@ std::string replaced(std::string text, const std::string &from,
 }
 
 /// A step whose microbatches set gradient i to what case i makes of weight i.
-std::string moduleText() {
+std::string moduleText(bool withWire) {
   std::string weights, states, grads, types, results, body;
   for (size_t i = 0; i < std::size(kCases); ++i) {
     std::string n = std::to_string(i), name = ", qwen35.name = \"p" + n + "\"";
@@ -102,6 +105,9 @@ std::string moduleText() {
     types += (i ? ", " : "") + std::string("tensor<4x8xf32>");
     results += (i ? ", " : "") + std::string("%y") + n;
     std::string text = kCases[i];
+    if (!withWire)
+      text =
+          replaced(text, " <{wire = #qdist.wire<type = bf16, acc = f32>}>", "");
     for (const char *value : {"%w", "%g", "%y", "%0", "%1", "%2", "%3", "%4"})
       text = replaced(text, value, "%_" + n + (value + 1));
     text = replaced(text, "%_" + n + "ords", "%words");
@@ -155,12 +161,19 @@ std::string moduleText() {
 
 struct RunRanksTest : ::testing::Test {
   RankBundle compiler;
+  bool withWire = true;
+
+  void SetUp() override {
+    ::setenv("QWEN35_LIBCUDA", QWEN35_FAKE_CUDA_LIBRARY, 1);
+    ::setenv("QWEN35_FAKE_CUDA", "devices=4", 1);
+    ::setenv("QWEN35_LIBNCCL", QWEN35_FAKE_NCCL_LIBRARY, 1);
+  }
 
   void runCases(const std::string &target);
 
   std::string bundle(const std::function<void(bundle::Bundle &)> &change = {}) {
-    return compiler.compile(compiler.parse(moduleText()), kTokens, kMaxDocs,
-                            [&](bundle::Bundle &message) {
+    return compiler.compile(compiler.parse(moduleText(withWire)), kTokens,
+                            kMaxDocs, [&](bundle::Bundle &message) {
                               message.mutable_model()->set_parameters(
                                   std::size(kCases) * 128);
                               if (change)
@@ -181,7 +194,7 @@ interpreter::Tensor values(std::vector<int64_t> shape, unsigned seed) {
 /// Runs every case on four ranks of `target`, each a thread.
 void RunRanksTest::runCases(const std::string &target) {
   compiler.target = target;
-  OwningOpRef<ModuleOp> module = compiler.parse(moduleText());
+  OwningOpRef<ModuleOp> module = compiler.parse(moduleText(withWire));
   ASSERT_TRUE(module);
   size_t count = std::size(kCases);
   constexpr int kRanks = 4;
@@ -212,6 +225,7 @@ void RunRanksTest::runCases(const std::string &target) {
         int rank = world.rank();
         StepOptions stepOptions;
         stepOptions.target = target == "cpu" ? "cpu" : "cuda";
+        stepOptions.overHost = true;
         stepOptions.threads = 1 + rank % 2;
         stepOptions.poison = true;
         stepOptions.world = &world;
@@ -236,8 +250,8 @@ void RunRanksTest::runCases(const std::string &target) {
           fill("weight:p" + std::to_string(i), i);
           fill("grad:p" + std::to_string(i), count + i);
         }
-        const auto &ids = std::get<std::vector<int32_t>>(
-            arguments[rank][2 * count].elements);
+        const auto &ids =
+            std::get<std::vector<int32_t>>(arguments[rank][2 * count].elements);
         std::copy(ids.begin(), ids.end(), (*step)->input("ids")->begin());
         EXPECT_TRUE((*step)->setScalar("inv_count", 0.25f * rank).ok());
         if (absl::Status ran = (*step)->run("accumulate"); !ran.ok())
@@ -273,8 +287,104 @@ TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
 
 // Ranks that share a GPU; kernels of the emulator.
 TEST_F(RunRanksTest, EveryCollectiveOnAGpuIsWhatTheInterpreterSays) {
-  ::setenv("QWEN35_LIBCUDA", QWEN35_FAKE_CUDA_LIBRARY, 1);
   runCases("emulated");
+}
+
+/// What libfake_nccl.so has recorded.
+std::vector<std::string> ncclRecord(int rank) {
+  void *library = ::dlopen(QWEN35_FAKE_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  auto record = reinterpret_cast<const char *(*)(int)>(
+      ::dlsym(library, "qwen35FakeNcclRecord"));
+  std::istringstream lines(record(rank));
+  std::vector<std::string> result;
+  for (std::string line; std::getline(lines, line);)
+    result.push_back(line);
+  return result;
+}
+
+// A GPU for every rank: one graph holds the step with its collectives, in the
+// plan's order, and a second step asks NCCL for nothing more.
+TEST_F(RunRanksTest, AStepOverNcclIsOneGraphInTheOrderOfThePlan) {
+  compiler.target = "emulated";
+  withWire = false; // NCCL adds no bf16
+  std::string bytes = bundle();
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  std::vector<size_t> first(4);
+  absl::Status status =
+      comm::runVirtualRanks(4, [&](comm::World &world) -> absl::Status {
+        int rank = world.rank();
+        StepOptions options;
+        options.target = "cuda";
+        options.device = rank;
+        options.world = &world;
+        auto step = Step::create(file, options);
+        if (!step.ok())
+          return step.status();
+        EXPECT_EQ((*step)->notes().front(), "ranks   collectives go over NCCL");
+        for (int i = 0; i < 2; ++i) {
+          absl::Status ran =
+              (*step)->runStep(2, [](int64_t) { return absl::OkStatus(); });
+          if (!ran.ok())
+            return ran;
+          if (i == 0)
+            first[static_cast<size_t>(rank)] = ncclRecord(rank).size();
+        }
+        EXPECT_EQ((*step)->graph().captures, 1);
+        EXPECT_EQ((*step)->graph().launches, 2);
+        EXPECT_EQ(ncclRecord(rank).size(), first[static_cast<size_t>(rank)]);
+        return absl::OkStatus();
+      });
+  ASSERT_TRUE(status.ok()) << status;
+
+  // Of the kinds that NCCL has as one call.
+  std::vector<std::string> expected;
+  for (const bundle::Program &program : file->message().programs())
+    for (const bundle::PlanEntry &entry : program.entries()) {
+      if (!entry.has_collective() ||
+          (program.name() != "accumulate" && program.name() != "finish"))
+        continue;
+      const bundle::Collective &one = entry.collective();
+      const char *call =
+          one.kind() == bundle::Collective::ALL_GATHER   ? "ncclAllGather"
+          : one.kind() == bundle::Collective::ALL_REDUCE ? "ncclAllReduce"
+          : one.kind() == bundle::Collective::REDUCE_SCATTER
+              ? "ncclReduceScatter"
+              : nullptr;
+      int64_t count = 0;
+      for (const bundle::Collective::Part &part : one.parts())
+        count += part.count();
+      if (call)
+        expected.push_back("c" + std::to_string(one.communicator() + 1) + " " +
+                           call + " count=" + std::to_string(count) + " ");
+    }
+  ASSERT_GT(expected.size(), 8u);
+  for (int rank = 0; rank < 4; ++rank) {
+    std::vector<std::string> made;
+    for (const std::string &line : ncclRecord(rank))
+      for (const char *call :
+           {" ncclAllGather ", " ncclAllReduce ", " ncclReduceScatter "})
+        if (line.find(call) != std::string::npos)
+          made.push_back(line.substr(2, line.find("type=") - 2));
+    EXPECT_EQ(made, expected) << "rank " << rank;
+  }
+}
+
+TEST_F(RunRanksTest, TwoRanksOnOneGpuAreRefusedOverNccl) {
+  compiler.target = "emulated";
+  std::string bytes = bundle();
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  absl::Status status =
+      comm::runVirtualRanks(4, [&](comm::World &world) -> absl::Status {
+        StepOptions options;
+        options.target = "cuda";
+        options.device = world.rank() % 2;
+        options.world = &world;
+        return Step::create(file, options).status();
+      });
+  for (const char *part : {"ranks 0 and 2", "GPU 0", "virtual ranks share"})
+    EXPECT_NE(status.message().find(part), std::string::npos) << status;
 }
 
 TEST_F(RunRanksTest, TheBundleSaysWhatRanksAre) {
