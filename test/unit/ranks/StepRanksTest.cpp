@@ -137,6 +137,14 @@ protected:
                              : -100);
       }
     }
+    cutInputs(function, mesh, documents, ids, labels, state);
+  }
+
+  /// What the ranks get of rows of these documents, ids and labels.
+  void cutInputs(func::FuncOp function, const Mesh &mesh,
+                 const std::vector<std::vector<int64_t>> &documents,
+                 const std::vector<int32_t> &ids,
+                 const std::vector<int32_t> &labels, State &state) {
     for (unsigned i = 0; i < function.getNumArguments(); ++i) {
       std::string key = keyOf(function, i);
       Type type = function.getArgumentTypes()[i];
@@ -390,6 +398,135 @@ TEST_P(StepRanksTest, ThreadsEqualTheInterpreter) {
   for (const auto &[role, value] : worst)
     RecordProperty(role, std::to_string(value));
 }
+
+/// A04 on kernels: documents that begin on, before and after the borders of
+/// ranks, with slow decay. Targets are those of all but one, of which ids
+/// change: no gradient of any rank may move by a bit.
+class StripeBordersTest : public StepRanksTest {};
+
+TEST_P(StripeBordersTest, A04ChangingADocumentLeavesTheOthersAsTheyAre) {
+  OwningOpRef<ModuleOp> module = partitioned();
+  ASSERT_FALSE(HasFailure());
+  Mesh mesh = *qdist::meshOf(*module);
+  auto finish = module->lookupSymbol<func::FuncOp>("finish");
+  State state;
+  fillState(finish, mesh, state);
+  int64_t decays = 0;
+  for (auto &[key, values] : state)
+    if (key.rfind("weight:", 0) == 0 && key.ends_with(".A_log"))
+      for (Tensor &tensor : values) {
+        auto &x = std::get<std::vector<float>>(tensor.elements);
+        x.assign(x.size(), std::log(0.05f));
+        ++decays;
+      }
+  ASSERT_GT(decays, 0);
+  int32_t vocab = static_cast<int32_t>(smallConfig(GetParam()).vocabSize);
+  struct Run {
+    std::string what;
+    State inputs[3]; // as it is, ids of a document changed, and with its target
+  };
+  std::vector<Run> runs;
+  for (const std::vector<int64_t> &lengths : {std::vector<int64_t>{8, 8, 8, 8},
+                                              {7, 8, 8, 9},
+                                              {9, 8, 8, 7},
+                                              {5, 20, 4}}) {
+    int64_t first = 0;
+    for (size_t d = 0; d < lengths.size(); first += lengths[d++]) {
+      std::vector<int32_t> ids, labels;
+      for (int64_t t = 0; t < kRowTokens; ++t) {
+        ids.push_back(static_cast<int32_t>(random.below(vocab)));
+        labels.push_back(t >= first && t < first + lengths[d]
+                             ? -100
+                             : static_cast<int32_t>(random.below(vocab)));
+      }
+      Run run;
+      run.what = "document " + std::to_string(d) + " of " +
+                 std::to_string(lengths[d]) + " tokens at " +
+                 std::to_string(first);
+      for (State &inputs : run.inputs) {
+        cutInputs(finish, mesh, {lengths}, ids, labels, inputs);
+        if (&inputs == &run.inputs[0])
+          for (int64_t t = first; t < first + lengths[d]; ++t)
+            ids[t] = (ids[t] + 1 + static_cast<int32_t>(t) % 7) % vocab;
+        labels[first] = &inputs == &run.inputs[1] ? 1 : -100;
+      }
+      runs.push_back(std::move(run));
+    }
+  }
+
+  PassManager passes(&compiler.context);
+  buildSchedulePipeline(passes, {});
+  ASSERT_TRUE(succeeded(passes.run(*module)));
+  SeqType table; // of a rank
+  for (Type type : finish.getArgumentTypes())
+    if (auto seq = dyn_cast<SeqType>(type))
+      table = seq;
+  for (StringRef unused : {"first", "only", "eval"})
+    module->lookupSymbol<func::FuncOp>(unused).erase();
+  std::string bytes = compiler.compile(std::move(module), table.getTokens(),
+                                       table.getMaxDocs());
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  std::mutex mutex;
+  std::vector<int64_t> moved(runs.size(), 0);
+  absl::Status status = comm::runVirtualRanks(
+      static_cast<int>(mesh.ranks()), [&](comm::World &world) -> absl::Status {
+        int rank = world.rank();
+        StepOptions options;
+        options.threads = 1;
+        options.poison = true;
+        options.world = &world;
+        auto step = Step::create(file, options);
+        absl::Status failed = step.status();
+        auto then = [&](absl::Status status) {
+          if (failed.ok())
+            failed = std::move(status);
+          return failed.ok();
+        };
+        auto isState = [](const std::string &key) {
+          return key.rfind("grad:", 0) != 0 && key.rfind("sum:", 0) != 0;
+        };
+        if (failed.ok() && then(writeAll(**step, state, rank, isState)))
+          then((*step)->weightsChanged());
+        for (size_t r = 0; r < runs.size() && failed.ok(); ++r) {
+          std::map<std::string, std::vector<float>> kept;
+          for (const State &inputs : runs[r].inputs) {
+            if (!then(writeAll(**step, inputs, rank, isState)) ||
+                !then((*step)->run("begin")) ||
+                !then((*step)->run("accumulate")))
+              break;
+            for (const auto &[key, values] : state) {
+              if (key.rfind("grad:", 0) != 0)
+                continue;
+              auto buffer = (*step)->buffer<float>(key);
+              if (!then(buffer.status()))
+                break;
+              std::vector<float> now(buffer->begin(), buffer->end());
+              std::lock_guard lock(mutex);
+              if (&inputs == &runs[r].inputs[0])
+                kept[key] = now;
+              else if (&inputs == &runs[r].inputs[1])
+                EXPECT_TRUE(now == kept[key])
+                    << runs[r].what << " moves " << key << " on rank " << rank;
+              else
+                moved[r] += now != kept[key];
+            }
+          }
+        }
+        return failed;
+      });
+  EXPECT_TRUE(status.ok()) << status;
+  for (size_t r = 0; r < runs.size(); ++r)
+    EXPECT_GT(moved[r], 0) << runs[r].what << " with a target of its own";
+}
+
+INSTANTIATE_TEST_SUITE_P(Meshes, StripeBordersTest,
+                         testing::Values(Case{.name = "cp2", .mesh = {.cp = 2}},
+                                         Case{.name = "cp2_tp2",
+                                              .mesh = {.cp = 2, .tp = 2}}),
+                         [](const testing::TestParamInfo<Case> &info) {
+                           return std::string(info.param.name);
+                         });
 
 const Case kCases[] = {
     {"tp2", {.tp = 2}},
