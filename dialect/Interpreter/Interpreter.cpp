@@ -321,6 +321,11 @@ LogicalResult Run<Real>::runOp(Operation &op, Frame<Real> &frame) {
     frame.set(seed.getY(), frame.handle(seed.getX()));
     return success();
   }
+  if (auto wait = dyn_cast<qdist::WaitOp>(op)) { // Nothing is in flight here.
+    for (auto [from, to] : llvm::zip_equal(wait.getInputs(), wait.getOutputs()))
+      frame.set(to, frame.handle(from));
+    return success();
+  }
   auto evaluator =
       EvaluatorTable::get().find<Real>(op.getName().getStringRef());
   if (!evaluator) {
@@ -469,7 +474,8 @@ bool hasEvaluator(OperationName name) {
       ParamOp::getOperationName(), arith::ConstantOp::getOperationName(),
       func::CallOp::getOperationName(), func::ReturnOp::getOperationName(),
       qkern::GroupOp::getOperationName(),
-      qdist::ShardConstraintOp::getOperationName()};
+      qdist::ShardConstraintOp::getOperationName(),
+      qdist::WaitOp::getOperationName()};
   if (isCollective(name))
     return true;
   return EvaluatorTable::get().contains(name.getStringRef()) ||

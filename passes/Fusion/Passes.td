@@ -47,4 +47,26 @@ def Fuse : Pass<"qwen35-fuse", "mlir::func::FuncOp"> {
   let dependentDialects = ["::qwen35::qkern::QKernDialect"];
 }
 
+def Schedule : Pass<"qwen35-schedule", "mlir::func::FuncOp"> {
+  let summary = "Start collectives early and wait for them late";
+  let description = [{
+    Before: `g = all_gather(w)`, `y = linear(x, g)`: the product waits. After: the gather is `async` and stands ahead of what the
+    device computes meanwhile, `qdist.wait` ahead of the product.
+
+    A collective starts as soon as its inputs are made; one of arguments only (a layer's weights) as early as the cost model says
+    that it takes, with half as much again. Products of the next ops that need nothing of it go between start and reader. It is
+    awaited by its first reader; what adds a reduced gradient to its sum lets it fly. No more than `in-flight` bytes (both sides
+    of collectives) are asked for early or fly at once: past that the oldest is awaited. A collective that nothing can be computed
+    beside stays as it is. The program is that of all ranks, so starts have one order.
+
+    A remark of the category `schedule` tells what the cost model predicts to be exposed before and after.
+
+    - **Stage.** S4, last.
+    - **Leaves alone.** What ops compute; functions without a mesh.
+    - **Numerics.** None.
+  }];
+  let options = [Option<"inFlight", "in-flight", "int64_t", /*default=*/"1073741824", "Bytes that fly at most">];
+  let dependentDialects = ["::qwen35::qdist::QDistDialect"];
+}
+
 #endif

@@ -149,6 +149,10 @@ private:
       return success();
     if (auto local = dyn_cast<qdist::LocalIdsOp>(op))
       return lowerLocalIds(local);
+    if (auto wait = dyn_cast<qdist::WaitOp>(op)) {
+      lowerWait(wait);
+      return success();
+    }
     if (op->getName().getDialectNamespace() == "qdist")
       return lowerCollective(op);
     return lowerToDispatch(op);
@@ -177,6 +181,28 @@ private:
     for (int64_t size : shape.take_front(dim))
       outer *= size;
     return outer;
+  }
+
+  /// A wait per exchange that the collective has become, if any.
+  void lowerWait(qdist::WaitOp op) {
+    llvm::SetVector<Operation *> started;
+    for (auto [input, output] :
+         llvm::zip_equal(op.getInputs(), op.getOutputs()))
+      if (auto exchange = input.getDefiningOp<qkern::CollectiveOp>())
+        started.insert(exchange);
+      else
+        output.replaceAllUsesWith(input);
+    for (Operation *exchange : started) {
+      auto wait = qkern::WaitOp::create(builder, op.getLoc(),
+                                        exchange->getResultTypes(),
+                                        exchange->getResults());
+      for (auto [input, output] :
+           llvm::zip_equal(op.getInputs(), op.getOutputs()))
+        if (input.getDefiningOp() == exchange)
+          output.replaceAllUsesWith(
+              wait.getResult(cast<OpResult>(input).getResultNumber()));
+    }
+    op.erase();
   }
 
   /// A collective over one rank does nothing. Others become one exchange per
@@ -266,6 +292,7 @@ private:
       exchange.setReduction(reduce.getKind());
     if (auto shift = dyn_cast<qdist::ShiftOp>(op))
       exchange.setOffset(shift.getOffset());
+    exchange.setAsync(qdist::isAsync(op));
     for (auto [output, result] :
          llvm::zip_equal(replaced, exchange.getResults()))
       output.replaceAllUsesWith(result);
@@ -514,6 +541,10 @@ private:
         if (Value argument = overwrittenBy(
                 add, reduce.getResult(use.getOperandNumber())))
           return argument;
+      if (auto wait = dyn_cast<qkern::WaitOp>(use.getOwner()))
+        if (Value argument = overwrittenBy(
+                add, wait.getResult(use.getOperandNumber())))
+          return argument;
       if (!isa<func::ReturnOp>(use.getOwner()))
         continue;
       auto alias = function.getResultAttrOfType<IntegerAttr>(
@@ -640,7 +671,12 @@ private:
 
   /// What is reduced over ranks to make `value`, where it then is; or `value`.
   Value reduceInPlace(Value value) {
-    auto reduce = value.getDefiningOp<qkern::CollectiveOp>();
+    auto reduceOf = [](Value value) {
+      if (auto wait = value.getDefiningOp<qkern::WaitOp>())
+        return wait.getStarted();
+      return value.getDefiningOp<qkern::CollectiveOp>();
+    };
+    auto reduce = reduceOf(value);
     while (reduce && reduce.getKind() == "all_reduce") {
       unsigned part = cast<OpResult>(value).getResultNumber();
       Value operand = reduce.getInputs()[part];
@@ -651,7 +687,7 @@ private:
       aliases[part] = part;
       reduce.setAliases(aliases);
       value = operand;
-      reduce = value.getDefiningOp<qkern::CollectiveOp>();
+      reduce = reduceOf(value);
     }
     return value;
   }
@@ -892,6 +928,8 @@ private:
   bool hasPlaceOfItsOwn(Value value) {
     return llvm::any_of(value.getUses(), [&](OpOperand &use) {
       unsigned result = use.getOperandNumber();
+      if (auto wait = dyn_cast<qkern::WaitOp>(use.getOwner()))
+        return hasPlaceOfItsOwn(wait.getResult(result));
       return isa<func::ReturnOp>(use.getOwner()) &&
              (function.getResultAttr(result, kAliasAttr) ||
               function.getResultAttr(result, kNameAttr));
@@ -902,9 +940,16 @@ private:
   void shareStorage() {
     Block &body = function.getBody().front();
     DenseMap<Value, Operation *> lastUse;
-    for (Operation &op : body)
+    DenseMap<Operation *, Operation *> waits;
+    for (Operation &op : body) {
       for (Value operand : op.getOperands())
         lastUse[addressOf(operand).root] = &op;
+      if (auto wait = dyn_cast<qkern::WaitOp>(op)) { // it is read until here
+        waits[wait.getStarted()] = wait;
+        for (Value operand : wait.getStarted().getInputs())
+          lastUse[addressOf(operand).root] = &op;
+      }
+    }
     for (auto reduce : body.getOps<qkern::CollectiveOp>()) {
       if (reduce.getKind() != "all_reduce")
         continue;
@@ -914,7 +959,9 @@ private:
         bool ends = isa<OpResult>(operand) &&
                     !operand.getDefiningOp<qdist::RankVarOp>() &&
                     addressOf(operand).root == operand &&
-                    lastUse.lookup(operand) == reduce.getOperation() &&
+                    lastUse.lookup(operand) ==
+                        (reduce.getAsync() ? waits.lookup(reduce)
+                                           : reduce.getOperation()) &&
                     llvm::count(reduce.getInputs(), operand) == 1;
         if (ends && !hasPlaceOfItsOwn(reduce.getResult(part)))
           aliases[part] = part;

@@ -7,6 +7,8 @@
 #include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 
+#include <numeric>
+
 using namespace mlir;
 using namespace qwen35::qplan;
 
@@ -18,6 +20,7 @@ namespace qwen35 {
 namespace {
 
 constexpr int64_t kAlign = 256;
+constexpr size_t kMostParts = 1 << 16; // of a collective
 constexpr int64_t kLargest = 20; // buffers named in the report
 
 /// A tensor or workspace that needs bytes in the act arena.
@@ -53,6 +56,16 @@ Action actionOf(Operation *op) {
     return {op, exchange.getKind(), exchange.getInputs(),
             exchange.getAliases(),
             static_cast<int64_t>(exchange.getWorkspace())};
+  if (auto wait = dyn_cast<qkern::WaitOp>(op)) {
+    // Its results are where they were made: one alias each.
+    static const SmallVector<int64_t> identity = [] {
+      SmallVector<int64_t> list(kMostParts);
+      std::iota(list.begin(), list.end(), 0);
+      return list;
+    }();
+    return {op, "wait", wait.getInputs(),
+            ArrayRef(identity).take_front(wait.getInputs().size())};
+  }
   return {};
 }
 
@@ -243,6 +256,15 @@ private:
                                 "--qwen35-pipeline-kernels first");
         continue;
       }
+      if (auto wait = dyn_cast<qkern::WaitOp>(op)) {
+        // What it has waited for used all of this until now.
+        qkern::CollectiveOp started = wait.getStarted();
+        for (Value input : started.getInputs())
+          if (auto item = itemOf.find(rootOf(input)); item != itemOf.end())
+            lifetimes[item->second].last = step;
+        if (auto item = workspaceOf.find(started); item != workspaceOf.end())
+          lifetimes[item->second].last = step;
+      }
       for (Value input : call.inputs) {
         Value root = rootOf(input);
         if (auto item = itemOf.find(root); item != itemOf.end())
@@ -312,6 +334,9 @@ private:
         emitLaunches(call, rootOf, places, workspace);
       else if (auto exchange = dyn_cast<qkern::CollectiveOp>(op))
         emitCollective(exchange, rootOf, places, workspace);
+      else if (auto wait = dyn_cast<qkern::WaitOp>(op))
+        qplan::WaitOp::create(builder, op.getLoc(),
+                              numbers.lookup(wait.getStarted()));
     }
     return success();
   }
@@ -357,7 +382,8 @@ private:
     auto number = [&](int64_t value) {
       return builder.getI64IntegerAttr(value);
     };
-    qplan::CollectiveOp::create(
+    numbers[op] = sequence;
+    auto exchange = qplan::CollectiveOp::create(
         builder, op.getLoc(), op.getKindAttr(), number(sequence++),
         op.getAxes(), builder.getArrayAttr(buffers),
         builder.getDenseI64ArrayAttr(offsets), op.getRanksAttr(),
@@ -367,6 +393,7 @@ private:
         number(op.isReceiveStaged() ? op.receiveStage() : -1),
         op.getReductionAttr(), op.getWireAttr(), op.getAccumulateAttr(),
         op.getOffsetAttr(), builder.getStringAttr(tagOf(op.getLoc())));
+    exchange.setAsync(op.getAsync());
   }
 
   /// `input` must be the value that its bytes hold at this point.
@@ -393,11 +420,16 @@ private:
   /// here on may be written there at once.
   template <typename RootOf>
   static bool endsBefore(BlockArgument argument, Operation *op, RootOf rootOf) {
-    for (; op; op = op->getNextNode())
+    for (; op; op = op->getNextNode()) {
       if (Action call = actionOf(op))
         for (Value input : call.inputs)
           if (rootOf(input) == argument)
             return false;
+      if (auto wait = dyn_cast<qkern::WaitOp>(op)) // read by what is in flight
+        for (Value input : wait.getStarted().getInputs())
+          if (rootOf(input) == argument)
+            return false;
+    }
     return true;
   }
 
@@ -610,6 +642,7 @@ private:
   llvm::StringMap<unsigned> symbolCount;
   llvm::StringSet<> rankVars;
   int64_t sequence = 0; // of the next collective
+  DenseMap<Operation *, int64_t> numbers; // of collectives
   SmallVector<NamedAttribute> reports;
 };
 

@@ -71,6 +71,11 @@ void buildSchedulePipeline(OpPassManager &pm,
   functions.addPass(createCanonicalizerPass()); // what is only recomputed
   if (options.fuse)
     functions.addPass(createFuse());
+  if (options.overlap) {
+    ScheduleOptions schedule;
+    schedule.inFlight = options.inFlight;
+    functions.addPass(createSchedule(schedule));
+  }
   pm.addPass(createVerifyS4());
 }
 

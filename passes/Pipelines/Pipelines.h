@@ -56,6 +56,13 @@ struct SchedulePipelineOptions
   Option<bool> fuse{*this, "fuse",
                     llvm::cl::desc("Group ops that share rows"),
                     llvm::cl::init(true)};
+  Option<bool> overlap{*this, "overlap",
+                       llvm::cl::desc("Start collectives early, wait late"),
+                       llvm::cl::init(false)};
+  Option<int64_t> inFlight{
+      *this, "in-flight",
+      llvm::cl::desc("Bytes of collectives that fly at most"),
+      llvm::cl::init(int64_t(1) << 30)};
 };
 
 struct KernelsPipelineOptions

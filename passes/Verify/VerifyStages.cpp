@@ -158,6 +158,30 @@ struct StepVerifier {
   }
 };
 
+/// What a collective that was only started makes is read by its wait alone.
+LogicalResult checkFlights(func::FuncOp function) {
+  for (Operation &op : function.getBody().front()) {
+    if (!qdist::isAsync(&op))
+      continue;
+    SmallPtrSet<Operation *, 2> waits;
+    for (Operation *user : op.getUsers()) {
+      if (!isa<qdist::WaitOp>(user)) {
+        InFlightDiagnostic error =
+            user->emitError("'") << user->getName()
+                                 << "' reads what is still in flight, "
+                                    "expected the result of a 'qdist.wait'";
+        error.attachNote(op.getLoc()) << "it was started here";
+        return error;
+      }
+      waits.insert(user);
+    }
+    if (waits.size() != 1)
+      return op.emitError("'") << op.getName() << "' is started and awaited "
+                               << waits.size() << " times, expected once";
+  }
+  return success();
+}
+
 struct VerifyS1 : impl::VerifyS1Base<VerifyS1> {
   void runOnOperation() override {
     if (failed(StepVerifier{"S1", /*groups=*/false}.check(getOperation())))
@@ -184,6 +208,8 @@ struct RanksVerifier {
   }
 
   LogicalResult check(func::FuncOp function) {
+    if (failed(checkFlights(function)))
+      return failure();
     for (unsigned i = 0; i < function.getNumArguments(); ++i)
       if (!function.getArgAttrOfType<qdist::ShardingAttr>(
               i, qdist::kShardingAttr))
@@ -237,7 +263,10 @@ struct VerifyS3 : impl::VerifyS3Base<VerifyS3> {
 struct VerifyS4 : impl::VerifyS4Base<VerifyS4> {
   void runOnOperation() override {
     if (failed(StepVerifier{"S4", /*groups=*/true}.check(getOperation())))
-      signalPassFailure();
+      return signalPassFailure();
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (failed(checkFlights(function)))
+        return signalPassFailure();
   }
 };
 
@@ -245,7 +274,7 @@ struct VerifyS5 : impl::VerifyS5Base<VerifyS5> {
   void runOnOperation() override {
     WalkResult result = getOperation().walk([&](Operation *op) {
       if (isa<ModuleOp, func::FuncOp, func::ReturnOp, qkern::DispatchOp,
-              qkern::ViewOp, qkern::JoinOp, qkern::CollectiveOp,
+              qkern::ViewOp, qkern::JoinOp, qkern::CollectiveOp, qkern::WaitOp,
               qdist::RankVarOp>(op))
         return WalkResult::advance();
       (void)unexpected(op, "S5", "--qwen35-to-kernels");
@@ -289,7 +318,94 @@ struct VerifyS6 : impl::VerifyS6Base<VerifyS6> {
       for (auto exchange : program.getBody().getOps<qplan::CollectiveOp>())
         if (failed(checkCollective(exchange)))
           return signalPassFailure();
+      if (failed(checkFlights(program)))
+        return signalPassFailure();
     }
+  }
+
+  /// Bytes of an arena that an entry touches.
+  struct Touch {
+    StringRef arena, buffer;
+    int64_t begin, end;
+    bool write;
+  };
+
+  void touch(SmallVectorImpl<Touch> &list, FlatSymbolRefAttr symbol,
+             int64_t offset, int64_t bytes, bool write) {
+    qplan::BufferOp buffer = buffers.lookup(symbol.getValue());
+    int64_t begin = static_cast<int64_t>(buffer.getOffset()) + offset;
+    list.push_back({buffer.getArena(), symbol.getValue(), begin, begin + bytes,
+                    write});
+  }
+
+  SmallVector<Touch> touchesOf(Operation &op) {
+    SmallVector<Touch> list;
+    if (auto launch = dyn_cast<qplan::LaunchOp>(op)) {
+      for (auto [i, symbol] : llvm::enumerate(
+               launch.getBuffers().getAsRange<FlatSymbolRefAttr>()))
+        touch(list, symbol, launch.getOffsets()[i], launch.getBytes()[i],
+              launch.getWrites()[i]);
+    } else if (auto fill = dyn_cast<qplan::MemsetOp>(op)) {
+      touch(list, fill.getBufferAttr(), 0,
+            buffers.lookup(fill.getBuffer()).bytes(), true);
+    } else if (auto exchange = dyn_cast<qplan::CollectiveOp>(op)) {
+      int64_t width = exchange.elementBytes();
+      for (auto [i, symbol] : llvm::enumerate(
+               exchange.getBuffers().getAsRange<FlatSymbolRefAttr>()))
+        touch(list, symbol, exchange.getOffsets()[i],
+              exchange.getCounts()[i / 2] * width *
+                  (i % 2 ? exchange.receivePieces() : exchange.sendPieces()),
+              i % 2);
+      for (auto [at, pieces] :
+           {std::pair(int64_t(exchange.getSendStage()), exchange.sendPieces()),
+            std::pair(int64_t(exchange.getReceiveStage()),
+                      exchange.receivePieces())})
+        if (at >= 0)
+          touch(list, exchange.getStageAttr(), at,
+                pieces * exchange.pieceBytes(), true);
+    }
+    return list;
+  }
+
+  /// From its start to its wait a collective's bytes are its own.
+  LogicalResult checkFlights(qplan::ProgramOp program) {
+    struct Flight {
+      qplan::CollectiveOp op;
+      SmallVector<Touch> touches;
+    };
+    SmallVector<Flight> flying;
+    for (Operation &op : program.getBody().front()) {
+      if (auto wait = dyn_cast<qplan::WaitOp>(op)) {
+        auto found = llvm::find_if(flying, [&](Flight &flight) {
+          return flight.op.getSequence() == wait.getSequence();
+        });
+        if (found == flying.end())
+          return wait.emitOpError("waits for number ")
+                 << wait.getSequence() << ", which is not in flight";
+        flying.erase(found);
+        continue;
+      }
+      SmallVector<Touch> touches = touchesOf(op);
+      for (Flight &flight : flying)
+        for (const Touch &his : flight.touches)
+          for (const Touch &mine : touches)
+            if (his.arena == mine.arena && his.begin < mine.end &&
+                mine.begin < his.end && (his.write || mine.write)) {
+              InFlightDiagnostic error =
+                  op.emitOpError(mine.write ? "writes" : "reads")
+                  << " bytes of @" << mine.buffer << " that number "
+                  << flight.op.getSequence() << " in flight "
+                  << (his.write ? "writes" : "reads") << " as @" << his.buffer;
+              error.attachNote(flight.op.getLoc()) << "it was started here";
+              return error;
+            }
+      if (auto exchange = dyn_cast<qplan::CollectiveOp>(op);
+          exchange && exchange.getAsync())
+        flying.push_back({exchange, std::move(touches)});
+    }
+    if (!flying.empty())
+      return flying[0].op.emitOpError("is started and never awaited");
+    return success();
   }
 
   LogicalResult checkBuffer(qplan::BufferOp buffer, qplan::ArenaOp arena) {

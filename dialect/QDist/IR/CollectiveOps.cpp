@@ -150,6 +150,26 @@ LogicalResult ShiftOp::verify() {
       });
 }
 
+LogicalResult WaitOp::verify() {
+  Operation *started =
+      getInputs().empty() ? nullptr : getInputs()[0].getDefiningOp();
+  if (!started || !isAsync(started) ||
+      !llvm::equal(started->getResults(), getInputs())) // C1
+    return emitOpError("takes ")
+           << getInputs().size() << " values, expected all results of one "
+           << "collective with 'async', in order";
+  if (getInputs().getTypes() != getOutputs().getTypes()) // C2
+    return emitOpError("gives ") << getOutputs().getTypes() << " for "
+                                 << getInputs().getTypes();
+  return success();
+}
+
+bool isAsync(Operation *op) {
+  return isa<AllGatherOp, AllReduceOp, ReduceScatterOp, AllToAllOp, AllSliceOp,
+             ShiftOp>(op) &&
+         op->getInherentAttr("async").value_or(Attribute());
+}
+
 LogicalResult RankVarOp::verify() {
   if (failed(verifyAxes(*this, getAxes())))
     return failure();

@@ -9,7 +9,9 @@ def QDist_Ids : StaticShapeTensorOf<[I32]>;
 // Every rank of a group runs it with inputs of the same types. Pure: what one rank drops, all drop.
 class QDist_Collective<string mnemonic, Type element, dag attributes>
     : Op<QDist_Dialect, mnemonic, [Pure]> {
-  let arguments = !con((ins Variadic<element>:$inputs, StrArrayAttr:$axes, OptionalAttr<QDist_WireAttr>:$wire), attributes);
+  // `async`: the op starts it, and `qdist.wait` ends it.
+  let arguments = !con((ins Variadic<element>:$inputs, StrArrayAttr:$axes, OptionalAttr<QDist_WireAttr>:$wire), attributes,
+                       (ins UnitAttr:$async));
   let results = (outs Variadic<element>:$outputs);
   let assemblyFormat = [{
     $inputs `over` $axes prop-dict attr-dict `:` functional-type($inputs, $outputs)
@@ -106,6 +108,28 @@ def QDist_ShiftOp : QDist_Collective<"shift", QDist_Tensor, (ins I64Attr:$offset
     %y = qdist.shift %x over ["cp"] <{offset = 1}> : (tensor<3x64xf32>) -> tensor<3x64xf32>
     ```
   }];
+}
+
+def QDist_WaitOp : Op<QDist_Dialect, "wait", [Pure]> {
+  let summary = "The results of a collective that was started, once it has ended";
+  let description = [{
+    A collective with `async` is only started where it stands; what it reads must not change and what it makes must not be read
+    until the wait that takes all of its results. `qdist.wait` gives them as they are. Collectives end in the order in which they
+    were started, which is the order of the program on every rank.
+
+    - **Constraints.** (C1) the inputs are all results of one collective with `async`, in order. (C2) an output has the type of
+      its input. That nothing else reads those results is checked by --qwen35-verify-s3 and --qwen35-verify-s4.
+
+    Example:
+    ```mlir
+    %0 = qdist.all_gather %x over ["tp"] <{async, dim = 0}> : (tensor<32x64xf32>) -> tensor<64x64xf32>
+    %y = qdist.wait %0 : (tensor<64x64xf32>) -> tensor<64x64xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<QDist_Tensor>:$inputs);
+  let results = (outs Variadic<QDist_Tensor>:$outputs);
+  let assemblyFormat = "$inputs attr-dict `:` functional-type($inputs, $outputs)";
+  let hasVerifier = 1;
 }
 
 def QDist_RankVarOp : Op<QDist_Dialect, "rank_var", [Pure]> {

@@ -30,6 +30,9 @@ std::optional<Mesh> meshOf(mlir::Operation *op);
 /// The atoms that the names of an op stand for. The op has been verified.
 MeshAxes axesOf(const Mesh &mesh, mlir::ArrayAttr names);
 
+/// Whether the op is a collective that is only started where it stands.
+bool isAsync(mlir::Operation *op);
+
 /// How one value lies on the ranks of a mesh: #qdist.sharding in numbers.
 struct Sharding {
   llvm::SmallVector<MeshAxes> dims;

@@ -136,6 +136,24 @@ int64_t CollectiveOp::stageBytes() {
   return isSendStaged() ? sendPieces() * pieceBytes(*this) : 0;
 }
 
+CollectiveOp WaitOp::getStarted() {
+  return getInputs().empty() ? CollectiveOp()
+                             : getInputs()[0].getDefiningOp<CollectiveOp>();
+}
+
+LogicalResult WaitOp::verify() {
+  CollectiveOp started = getStarted();
+  if (!started || !started.getAsync() ||
+      !llvm::equal(started.getResults(), getInputs())) // C1
+    return emitOpError("takes ")
+           << getInputs().size() << " values, expected all results of one "
+           << "collective with 'async', in order";
+  if (getInputs().getTypes() != getOutputs().getTypes()) // C2
+    return emitOpError("gives ") << getOutputs().getTypes() << " for "
+                                 << getInputs().getTypes();
+  return success();
+}
+
 LogicalResult CollectiveOp::verify() {
   constexpr StringLiteral kinds[] = {"all_gather", "all_reduce",
                                      "reduce_scatter", "all_to_all",

@@ -117,7 +117,8 @@ def QKern_CollectiveOp : Op<QKern_Dialect, "collective", [Pure]> {
     (reduce_scatter, all_to_all, all_slice) lie in `sendOuter[p]` rows of the input, those of a receive that is joined
     (all_gather, all_to_all) in `receiveOuter[p]` rows of the output. What does not lie in one piece, and several parts,
     go through `workspace` bytes, first what is sent, then what is received (an all_reduce receives where it sends).
-    `aliases[i]` is the operand whose storage result i overwrites, or -1: an all_reduce may.
+    `aliases[i]` is the operand whose storage result i overwrites, or -1: an all_reduce may. With `async` it is only started, and
+    ended by a `qkern.wait`.
 
     - **Constraints.** (C1) `kind` is known and `ranks` is 2 or more. (C2) as many outputs, counts, outer sizes and aliases as
       inputs, all of one element type. (C3) inputs and outputs have the elements that `counts` say. (C4) an alias is the
@@ -134,7 +135,7 @@ def QKern_CollectiveOp : Op<QKern_Dialect, "collective", [Pure]> {
                        DenseI64ArrayAttr:$counts, DenseI64ArrayAttr:$sendOuter, DenseI64ArrayAttr:$receiveOuter,
                        DenseI64ArrayAttr:$aliases, I64Attr:$workspace,
                        DefaultValuedAttr<StrAttr, "\"sum\"">:$reduction, OptionalAttr<TypeAttr>:$wire,
-                       OptionalAttr<TypeAttr>:$accumulate, DefaultValuedAttr<I64Attr, "0">:$offset);
+                       OptionalAttr<TypeAttr>:$accumulate, DefaultValuedAttr<I64Attr, "0">:$offset, UnitAttr:$async);
   let results = (outs Variadic<QKern_Exchanged>:$outputs);
   let assemblyFormat = "$kind `(` $inputs `)` `over` $axes prop-dict attr-dict `:` functional-type($inputs, $outputs)";
   let extraClassDeclaration = [{
@@ -148,6 +149,29 @@ def QKern_CollectiveOp : Op<QKern_Dialect, "collective", [Pure]> {
     /// Bytes from the start of the workspace to where it receives, and of all of it.
     int64_t receiveStage();
     int64_t stageBytes();
+  }];
+  let hasVerifier = 1;
+}
+
+def QKern_WaitOp : Op<QKern_Dialect, "wait", [Pure]> {
+  let summary = "The end of a collective that was started: its results, where they are";
+  let description = [{
+    From the start to here, what the collective reads, writes and goes through is its own.
+
+    - **Constraints.** (C1) the inputs are all results of one `qkern.collective` with `async`, in order. (C2) an output has the
+      type of its input.
+
+    Example:
+    ```mlir
+    %y = qkern.wait %0 : (tensor<4x4xf32>) -> tensor<4x4xf32>
+    ```
+  }];
+  let arguments = (ins Variadic<QKern_Exchanged>:$inputs);
+  let results = (outs Variadic<QKern_Exchanged>:$outputs);
+  let assemblyFormat = "$inputs attr-dict `:` functional-type($inputs, $outputs)";
+  let extraClassDeclaration = [{
+    /// What it waits for; null before verification only.
+    ::qwen35::qkern::CollectiveOp getStarted();
   }];
   let hasVerifier = 1;
 }

@@ -157,7 +157,8 @@ def QPlan_CollectiveOp : QPlan_Op<"collective", [HasParent<"ProgramOp">]> {
     `qkern.collective` with places: part p goes from `offsets[2p]` bytes into `buffers[2p]` to `offsets[2p+1]` bytes into
     `buffers[2p+1]`. Where parts do not lie in one piece they are gathered at `sendStage` bytes of `stage`, and what comes
     is received at `receiveStage`; -1: from and to the parts themselves. `sequence` numbers the collectives of the plan: all
-    ranks run them in that order.
+    ranks run them in that order. With `async` it is started here and ends at its `qplan.wait`; until then nothing writes what it
+    reads, or touches what it writes.
 
     - **Constraints.** (C1) the arrays have one entry per part, two where it has two ends. (C2) `ranks` is that of the axes.
 
@@ -173,7 +174,8 @@ def QPlan_CollectiveOp : QPlan_Op<"collective", [HasParent<"ProgramOp">]> {
                        DenseI64ArrayAttr:$sendOuter, DenseI64ArrayAttr:$receiveOuter,
                        OptionalAttr<FlatSymbolRefAttr>:$stage, I64Attr:$sendStage, I64Attr:$receiveStage,
                        DefaultValuedAttr<StrAttr, "\"sum\"">:$reduction, OptionalAttr<TypeAttr>:$wire,
-                       OptionalAttr<TypeAttr>:$accumulate, DefaultValuedAttr<I64Attr, "0">:$offset, StrAttr:$tag);
+                       OptionalAttr<TypeAttr>:$accumulate, DefaultValuedAttr<I64Attr, "0">:$offset, StrAttr:$tag,
+                       UnitAttr:$async);
   let assemblyFormat = [{
     $kind $sequence `over` $axes `buffers` $buffers prop-dict `tag` $tag attr-dict
   }];
@@ -186,6 +188,20 @@ def QPlan_CollectiveOp : QPlan_Op<"collective", [HasParent<"ProgramOp">]> {
     int64_t pieceBytes();
   }];
   let hasVerifier = 1;
+}
+
+def QPlan_WaitOp : QPlan_Op<"wait", [HasParent<"ProgramOp">]> {
+  let summary = "Goes on once a collective of the program has ended";
+  let description = [{
+    - **Constraints.** (C1) `sequence` is that of a collective with `async` before it in its program, for which nothing has waited.
+
+    Example:
+    ```mlir
+    qplan.wait 7
+    ```
+  }];
+  let arguments = (ins I64Attr:$sequence);
+  let assemblyFormat = "$sequence attr-dict";
 }
 
 def QPlan_RankVarOp : QPlan_Op<"rank_var"> {

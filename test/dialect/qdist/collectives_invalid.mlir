@@ -180,3 +180,36 @@ func.func private @place() attributes {qdist.mesh = #qdist.mesh<tp = 2>}
 
 // expected-error @below {{acc is 'f32' where type is 'f64', expected f32 or f64 and not narrower}}
 func.func private @wire() attributes {w = #qdist.wire<type = f64, acc = f32>}
+
+// -----
+
+module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
+  func.func @wait_c1(%x: tensor<4xf32>) {
+    %0 = qdist.all_reduce %x over ["tp"] : (tensor<4xf32>) -> tensor<4xf32>
+    // expected-error @below {{takes 1 values, expected all results of one collective with 'async', in order}}
+    %1 = qdist.wait %0 : (tensor<4xf32>) -> tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
+  func.func @wait_c1_all(%x: tensor<4xf32>) {
+    %0:2 = qdist.all_reduce %x, %x over ["tp"] <{async}> : (tensor<4xf32>, tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>)
+    // expected-error @below {{takes 1 values, expected all results of one collective with 'async', in order}}
+    %1 = qdist.wait %0#0 : (tensor<4xf32>) -> tensor<4xf32>
+    return
+  }
+}
+
+// -----
+
+module attributes {qdist.mesh = #qdist.mesh<tp = 2>} {
+  func.func @wait_c2(%x: tensor<4xf32>) {
+    %0 = qdist.all_reduce %x over ["tp"] <{async}> : (tensor<4xf32>) -> tensor<4xf32>
+    // expected-error @below {{gives 'tensor<2xf32>' for 'tensor<4xf32>'}}
+    %1 = qdist.wait %0 : (tensor<4xf32>) -> tensor<2xf32>
+    return
+  }
+}

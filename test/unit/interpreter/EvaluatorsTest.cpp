@@ -33,6 +33,7 @@ TEST_F(EvaluatorsTest, EveryCollectiveHasOne) {
 // Kernel launches and addresses are not math, a terminator is part of its group.
 TEST_F(EvaluatorsTest, EveryLoweredOpButLaunchesHasOne) {
   expectAll("qkern", {"qkern.collective", "qkern.dispatch", "qkern.join", "qkern.view",
+                      "qkern.wait",
                       "qkern.yield"});
 }
 

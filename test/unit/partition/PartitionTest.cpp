@@ -308,6 +308,51 @@ TEST(BucketTest, ChangesNoBit) {
   }
 }
 
+/// Nor does when collectives start and what flies at once, which on every rank is
+/// the same program: @only, @accumulate of weights, gradients, tokens in flight.
+TEST(ScheduleTest, ChangesNoBit) {
+  for (Case c : {Case{"dense", {.dps = 2, .tp = 2}, 1},
+                 Case{"moe", {.dpr = 2, .dps = 2, .ep = 2}, 2},
+                 Case{"dense", {.cp = 2, .tp = 2}, 1},
+                 Case{"moe", {.dps = 2, .tp = 2, .ep = 2}, 3}})
+    for (const char *remat : {"none", "selective", "full"})
+      for (StringRef name : {"only", "accumulate"}) {
+        SCOPED_TRACE(c.model + " zero " + std::to_string(c.zero) + " remat " +
+                     remat + " @" + name.str());
+        Whole &whole = wholeOf(c);
+        std::vector<SmallVector<SmallVector<Tensor>>> all;
+        std::vector<int64_t> waits;
+        for (int64_t bytes : {int64_t(-1), int64_t(20000), int64_t(1) << 30}) {
+          SplitOptions options;
+          options.zero = c.zero;
+          options.remat = remat;
+          options.bucketBytes = 4000;
+          options.overlap = bytes >= 0;
+          options.inFlight = bytes;
+          if (bytes < 0 && options.remat == "none")
+            options.remat = "selective"; // S4 all the same: bits as well
+          Split ranks = split(whole, printMeshShape(c.mesh), options);
+          ASSERT_TRUE(ranks.module);
+          auto function = ranks.function(name);
+          auto results = interpreter::interpretRanks(
+              function, rankArguments(whole, ranks, function));
+          ASSERT_TRUE(succeeded(results));
+          all.push_back(*results);
+          auto ends = function.getOps<qdist::WaitOp>();
+          waits.push_back(std::distance(ends.begin(), ends.end()));
+        }
+        EXPECT_EQ(waits[0], 0);
+        EXPECT_GT(waits[1], 0);
+        EXPECT_GE(waits[2], waits[1]);
+        for (size_t scheduled : {1, 2})
+          for (size_t rank = 0; rank < all[0].size(); ++rank)
+            for (size_t i = 0; i < all[0][rank].size(); ++i)
+              EXPECT_EQ(all[scheduled][rank][i].elements,
+                        all[0][rank][i].elements)
+                  << "result " << i << " on rank " << rank;
+      }
+}
+
 int64_t bytesOf(Value value) {
   auto type = cast<RankedTensorType>(value.getType());
   return type.getNumElements() * type.getElementTypeBitWidth() / 8;

@@ -171,7 +171,9 @@ Split split(const Whole &whole, const std::string &mesh,
   buildPartitionPipeline(passes, pipeline);
   SchedulePipelineOptions schedule;
   schedule.remat = options.remat;
-  if (options.remat != "none")
+  schedule.overlap = options.overlap;
+  schedule.inFlight = options.inFlight;
+  if (options.remat != "none" || options.overlap)
     buildSchedulePipeline(passes, schedule);
   if (failed(passes.run(*split.module)))
     split.module = nullptr;

@@ -76,6 +76,8 @@ struct SplitOptions {
   bool regather = false;
   std::string remat = "none"; // else S4, with that policy
   int64_t bucketBytes = PartitionPipelineOptions().bucketBytes;
+  bool overlap = false; // to S4, collectives in two halves
+  int64_t inFlight = SchedulePipelineOptions().inFlight;
 };
 Split split(const Whole &whole, const std::string &mesh,
             const SplitOptions &options = {});
