@@ -563,8 +563,6 @@ private:
                      " a mesh, but its header ",
                      feature ? "names" : "does not name",
                      " the feature 'ranks'");
-    if (plan.has_mesh() && mesh.ranks() < 2)
-      return invalid("the mesh is of one rank, expected 2 or more");
     return validateCommunicators(plan, mesh);
   }
 

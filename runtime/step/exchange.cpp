@@ -53,6 +53,9 @@ absl::Status Exchanges::init(const bundle::Bundle &plan, comm::World *world) {
         ranks == 1 ? ""
                    : absl::StrCat(" (", printMeshShape(mesh->shape()), ")"),
         ", but ", present, present == 1 ? " was" : " were", " started"));
+  if (!world && plan.communicators_size() != 0)
+    return absl::FailedPreconditionError(
+        "the bundle exchanges between ranks, but no world of ranks was given");
   for (const bundle::Communicator &entry : plan.communicators()) {
     std::vector<std::vector<int>> groups;
     for (const bundle::Group &group : entry.groups())

@@ -93,22 +93,34 @@ Blobs RankBundle::emitGpu(ModuleOp module, int64_t tokens, int64_t maxDocs,
     bySymbol[stage.symbol] = &stage;
   Blobs blobs;
   std::map<std::string, uint32_t> images; // by symbol
-  for (const codegen::cuda::NamedKernel &kernel : kernels) {
-    auto plan = codegen::cuda::lookupKernel(kernel.spec.op)
-                    ->plan(kernel.spec, gpu, error);
-    if (failed(plan))
-      return {};
-    for (unsigned stage = 0; stage < plan->stages.size(); ++stage) {
-      std::string symbol = codegen::cpu::stageSymbol(kernel.symbol, stage);
-      auto image = codegen::compileForHost(
-          codegen::cuda::printEmulated(symbol, kernel.spec, *plan, stage),
-          symbol);
-      if (!image) {
-        ADD_FAILURE() << llvm::toString(image.takeError());
+  if (StringRef(target).starts_with("emulated")) {
+    for (const codegen::cuda::NamedKernel &kernel : kernels) {
+      auto plan = codegen::cuda::lookupKernel(kernel.spec.op)
+                      ->plan(kernel.spec, gpu, error);
+      if (failed(plan))
         return {};
+      for (unsigned stage = 0; stage < plan->stages.size(); ++stage) {
+        std::string symbol = codegen::cpu::stageSymbol(kernel.symbol, stage);
+        auto image = codegen::compileForHost(
+            codegen::cuda::printEmulated(symbol, kernel.spec, *plan, stage),
+            symbol);
+        if (!image) {
+          ADD_FAILURE() << llvm::toString(image.takeError());
+          return {};
+        }
+        images[symbol] = blobs.size();
+        blobs.emplace_back(symbol, std::move(*image));
       }
-      images[symbol] = blobs.size();
-      blobs.emplace_back(symbol, std::move(*image));
+    }
+  } else {
+    auto compiled = codegen::cuda::compileStages(*stages, gpu, {});
+    if (!compiled) {
+      ADD_FAILURE() << llvm::toString(compiled.takeError());
+      return {};
+    }
+    for (codegen::cuda::CompiledStage &stage : *stages) {
+      images[stage.symbol] = blobs.size();
+      blobs.emplace_back(stage.symbol, std::move(stage.image));
     }
   }
   auto describe = [&](qplan::KernelOp op, unsigned stage, bundle::Kernel &out) {

@@ -7,6 +7,7 @@
 #include "runtime/comm/virtual.h"
 #include "runtime/schema/seq_table.h"
 #include "test/unit/ranks/RankBundle.h"
+#include "test/unit/ranks/RankCases.h"
 
 #include <gtest/gtest.h>
 
@@ -24,144 +25,9 @@ using namespace mlir;
 namespace qwen35::test {
 namespace {
 
-constexpr int64_t kTokens = 4, kMaxDocs = 2;
-constexpr int64_t kWords = SeqTable{kTokens, kMaxDocs}.words();
-
-/// The value of gradient i from weight i, in the body of @accumulate.
-struct Case {
-  const char *text; // from %w to %y
-};
-
-/// Every kind, along outer and inner dimensions, of one part and of several,
-/// into new memory and in place, of numbers and of ids.
-const char *kCases[] = {
-    // Joined outside, cut inside.
-    R"(%0 = qdist.all_gather %w over ["tp"] <{dim = 0}> : (tensor<4x8xf32>) -> tensor<8x8xf32>
-       %1 = qdist.reduce_scatter %0 over ["tp"] <{dim = 1}> : (tensor<8x8xf32>) -> tensor<8x4xf32>
-       %2 = qwen35.reshape %1 : tensor<8x4xf32> to tensor<4x8xf32>
-       %y = qwen35.scale %2 <{factor = 2.0}> : tensor<4x8xf32>)",
-    // Joined inside, cut outside.
-    R"(%0 = qdist.all_gather %w over ["dps"] <{dim = 1}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
-       %1 = qdist.reduce_scatter %0 over ["dps", "tp"] <{dim = 0}> : (tensor<4x16xf32>) -> tensor<1x16xf32>
-       %2 = qdist.all_gather %1 over ["tp"] <{dim = 0}> : (tensor<1x16xf32>) -> tensor<2x16xf32>
-       %3 = qwen35.reshape %2 : tensor<2x16xf32> to tensor<4x8xf32>
-       %y = qwen35.scale %3 <{factor = 2.0}> : tensor<4x8xf32>)",
-    R"(%0 = qdist.all_to_all %w over ["dps", "tp"] <{split_dim = 1, concat_dim = 0}> : (tensor<4x8xf32>) -> tensor<16x2xf32>
-       %1 = qdist.all_to_all %0 over ["tp"] <{split_dim = 0, concat_dim = 1}> : (tensor<16x2xf32>) -> tensor<8x4xf32>
-       %2 = qwen35.reshape %1 : tensor<8x4xf32> to tensor<4x8xf32>
-       %y = qwen35.scale %2 <{factor = 2.0}> : tensor<4x8xf32>)",
-    R"(%0 = qdist.shift %w over ["dps"] <{offset = 1}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
-       %1 = qdist.shift %w over ["dps", "tp"] <{offset = -2}> : (tensor<4x8xf32>) -> tensor<4x8xf32>
-       %y = qwen35.add %0, %1 : tensor<4x8xf32>, tensor<4x8xf32>)",
-    R"(%0 = qdist.all_gather %w over ["tp"] <{dim = 1}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
-       %1 = qdist.all_slice %0 over ["dps"] <{dim = 1}> : (tensor<4x16xf32>) -> tensor<4x8xf32>
-       %2 = qdist.all_slice %0 over ["dps"] <{dim = 0}> : (tensor<4x16xf32>) -> tensor<2x16xf32>
-       %3 = qwen35.reshape %2 : tensor<2x16xf32> to tensor<4x8xf32>
-       %y = qwen35.add %1, %3 : tensor<4x8xf32>, tensor<4x8xf32>)",
-    // Several parts, one of them of another type, and a narrow wire.
-    R"(%0 = qwen35.scale %w <{factor = 0.5}> : tensor<4x8xf32>
-       %1 = qwen35.slice %w <{axis = 1, start = 4, size = 4}> : tensor<4x8xf32>
-       %2:3 = qdist.all_reduce %0, %ids_f, %1 over ["dps", "tp"] <{wire = #qdist.wire<type = bf16, acc = f32>}>
-           : (tensor<4x8xf32>, tensor<f32>, tensor<4x4xf32>) -> (tensor<4x8xf32>, tensor<f32>, tensor<4x4xf32>)
-       %3 = qwen35.concat %2#2, %2#2 <{axis = 1}> : tensor<4x4xf32>, tensor<4x4xf32>
-       %4 = qwen35.mul_scalar %3, %2#1 : tensor<4x8xf32>, tensor<f32>
-       %y = qwen35.add %2#0, %4 : tensor<4x8xf32>, tensor<4x8xf32>)",
-    // The gradient sum, reduced where it is.
-    R"(%0 = qwen35.add %g, %w : tensor<4x8xf32>, tensor<4x8xf32>
-       %y = qdist.all_reduce %0 over ["dps"] : (tensor<4x8xf32>) -> tensor<4x8xf32>)",
-    R"(%0 = qwen35.scale %w <{factor = -1.5}> : tensor<4x8xf32>
-       %y = qdist.all_reduce %0 over ["dps", "tp"] <{kind = "max"}> : (tensor<4x8xf32>) -> tensor<4x8xf32>)",
-    // Ids, and rows of the rank's own part of a table.
-    R"(%0 = qdist.all_gather %ids over ["dps"] <{dim = 0}> : (tensor<4xi32>) -> tensor<8xi32>
-       %1 = qdist.all_slice %0 over ["dps"] <{dim = 0}> : (tensor<8xi32>) -> tensor<4xi32>
-       %2 = qdist.local_ids %1 over ["tp"] <{size = 4}> : tensor<4xi32>
-       %y = qwen35.embed %2, %w : tensor<4xi32>, tensor<4x8xf32>)",
-};
-
-std::string replaced(std::string text, const std::string &from,
-                     const std::string &to) {
-  for (size_t at = 0; (at = text.find(from, at)) != std::string::npos;
-       at += to.size())
-    text.replace(at, from.size(), to);
-  return text;
-}
-
-/// A step whose microbatches set gradient i to what case i makes of weight i.
-std::string moduleText(bool withWire) {
-  std::string weights, states, grads, types, results, body;
-  for (size_t i = 0; i < std::size(kCases); ++i) {
-    std::string n = std::to_string(i), name = ", qwen35.name = \"p" + n + "\"";
-    auto argument = [&](const std::string &value, const std::string &role,
-                        const std::string &more = "") {
-      return "%" + value + n + ": tensor<4x8xf32> {qwen35.role = \"" + role +
-             "\"" + name + more + "}, ";
-    };
-    weights += argument("w", "weight",
-                        ", qwen35.decay = false, qwen35.init = \"ones\", "
-                        "qwen35.file_dtype = \"f32\", "
-                        "qdist.sharding = #qdist.sharding<[{dps}, {tp}]>");
-    states += argument("m", "m") + argument("v", "v");
-    grads += argument("g", "grad");
-    types += (i ? ", " : "") + std::string("tensor<4x8xf32>");
-    results += (i ? ", " : "") + std::string("%y") + n;
-    std::string text = kCases[i];
-    if (!withWire)
-      text =
-          replaced(text, " <{wire = #qdist.wire<type = bf16, acc = f32>}>", "");
-    for (const char *value : {"%w", "%g", "%y", "%0", "%1", "%2", "%3", "%4"})
-      text = replaced(text, value, "%_" + n + (value + 1));
-    text = replaced(text, "%_" + n + "ords", "%words");
-    for (const char *value : {"w", "g", "y"})
-      text = replaced(text, "%_" + n + value, std::string("%") + value + n);
-    body += text + "\n";
-  }
-  size_t count = std::size(kCases);
-  std::string aliases;
-  for (size_t i = 0; i < count; ++i)
-    aliases += (i ? ", " : "") +
-               std::string("tensor<4x8xf32> {qwen35.alias = ") +
-               std::to_string(count + i) + "}";
-  std::string words = std::to_string(kWords);
-  std::string inputs =
-      "%ids: tensor<4xi32> {qwen35.role = \"input\", qwen35.name = \"ids\", "
-      "qdist.sharding = #qdist.sharding<[{dps}]>}, "
-      "%labels: tensor<4xi32> {qwen35.role = \"input\", "
-      "qwen35.name = \"labels\"}, "
-      "%seq: tensor<" +
-      words +
-      "xi32> {qwen35.role = \"input\", "
-      "qwen35.name = \"seq\"}, "
-      "%ids_f: tensor<f32> {qwen35.role = \"scalar\", "
-      "qwen35.name = \"inv_count\"}";
-  std::string scalars;
-  for (const char *name : {"lr", "bias_correction1", "bias_correction2"})
-    scalars += std::string(", %") + name +
-               ": tensor<f32> {qwen35.role = \"scalar\", qwen35.name = \"" +
-               name + "\"}";
-  return "module attributes {qdist.mesh = #qdist.mesh<dps = 2, tp = 2>} {\n"
-         "func.func @accumulate(" +
-         weights + grads + inputs + ") -> (" + aliases + ") {\n" + body +
-         "return " + results + " : " + types +
-         "\n}\n"
-         "func.func @finish(" +
-         weights + states + grads +
-         "%loss: tensor<f32> {qwen35.role = \"sum\", qwen35.name = "
-         "\"loss\"}, " +
-         inputs + scalars +
-         ") -> (tensor<f32> {qwen35.alias = " + std::to_string(4 * count) +
-         "}, tensor<f32> {qwen35.name = \"grad_norm\"}, tensor<f32> "
-         "{qwen35.name = \"commit\"}) {\n"
-         "%l = qwen35.add %loss, %lr : tensor<f32>, tensor<f32>\n"
-         "%n = qwen35.scale %lr <{factor = 2.0}> : tensor<f32>\n"
-         "%c = qwen35.scale %lr <{factor = 3.0}> : tensor<f32>\n"
-         "%r = qdist.all_reduce %n over [\"dps\"] : (tensor<f32>) -> "
-         "tensor<f32>\n"
-         "return %l, %r, %c : tensor<f32>, tensor<f32>, tensor<f32>\n}\n}\n";
-}
-
 struct RunRanksTest : ::testing::Test {
   RankBundle compiler;
-  bool withWire = true;
+  RankCases cases = RankCases::ofFour();
 
   void SetUp() override {
     ::setenv("QWEN35_LIBCUDA", QWEN35_FAKE_CUDA_LIBRARY, 1);
@@ -172,13 +38,7 @@ struct RunRanksTest : ::testing::Test {
   void runCases(const std::string &target);
 
   std::string bundle(const std::function<void(bundle::Bundle &)> &change = {}) {
-    return compiler.compile(compiler.parse(moduleText(withWire)), kTokens,
-                            kMaxDocs, [&](bundle::Bundle &message) {
-                              message.mutable_model()->set_parameters(
-                                  std::size(kCases) * 128);
-                              if (change)
-                                change(message);
-                            });
+    return cases.compile(compiler, change);
   }
 };
 
@@ -194,20 +54,22 @@ interpreter::Tensor values(std::vector<int64_t> shape, unsigned seed) {
 /// Runs every case on four ranks of `target`, each a thread.
 void RunRanksTest::runCases(const std::string &target) {
   compiler.target = target;
-  OwningOpRef<ModuleOp> module = compiler.parse(moduleText(withWire));
+  OwningOpRef<ModuleOp> module = compiler.parse(cases.moduleText());
   ASSERT_TRUE(module);
-  size_t count = std::size(kCases);
+  size_t count = cases.bodies.size();
   constexpr int kRanks = 4;
   SmallVector<SmallVector<interpreter::Tensor>> arguments(kRanks);
   for (int rank = 0; rank < kRanks; ++rank) {
     for (unsigned i = 0; i < 2 * count; ++i)
       arguments[rank].push_back(values({4, 8}, 100 * rank + i));
     std::vector<int32_t> ids;
-    for (int t = 0; t < kTokens; ++t) // rows of its part of the table
+    for (int t = 0; t < RankCases::kTokens;
+         ++t) // rows of its part of the table
       ids.push_back(4 * (rank % 2) + (t + rank) % 4);
     arguments[rank].push_back({{4}, ids});
     arguments[rank].push_back({{4}, ids});
-    arguments[rank].push_back({{kWords}, std::vector<int32_t>(kWords)});
+    arguments[rank].push_back(
+        {{RankCases::kWords}, std::vector<int32_t>(RankCases::kWords)});
     arguments[rank].push_back({{}, std::vector<float>{0.25f * rank}});
   }
   interpreter::Options options;
@@ -306,7 +168,7 @@ std::vector<std::string> ncclRecord(int rank) {
 // plan's order, and a second step asks NCCL for nothing more.
 TEST_F(RunRanksTest, AStepOverNcclIsOneGraphInTheOrderOfThePlan) {
   compiler.target = "emulated";
-  withWire = false; // NCCL adds no bf16
+  cases.withoutWire(); // NCCL adds no bf16
   std::string bytes = bundle();
   auto file = open(bytes);
   ASSERT_TRUE(file);
@@ -484,7 +346,7 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
     return
         [=](bundle::Bundle &message) { change(collective(message, number)); };
   };
-  std::vector<Bad> cases = {
+  std::vector<Bad> bad = {
       {[](bundle::Bundle &m) { m.clear_header(); },
        "the bundle has a mesh, but its header does not name the feature "
        "'ranks'"},
@@ -565,12 +427,12 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
        "what is received has 256 bytes at offset 0, but buffer 'weight:p0' has "
        "128"},
   };
-  for (const Bad &bad : cases) {
+  for (const Bad &each : bad) {
     bundle::Bundle message = good;
-    bad.change(message);
+    each.change(message);
     absl::Status status = validateBundle(message);
-    EXPECT_NE(status.message().find(bad.message), std::string::npos)
-        << status << "\nexpected: " << bad.message;
+    EXPECT_NE(status.message().find(each.message), std::string::npos)
+        << status << "\nexpected: " << each.message;
   }
 
   // The plan as a whole: what is sent has been written, what is received fits
