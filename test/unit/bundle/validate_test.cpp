@@ -230,7 +230,7 @@ TEST_F(ValidateTest, Io) {
        "input labels is buffer 'labels' with f32[48] of 192 bytes, expected "
        "i32[48]"},
       {[](Bundle &m) { m.mutable_io()->mutable_inputs(0)->set_name("x"); },
-       "the step has the input 'x', expected one of ids, labels, seq"},
+       "the step has the input 'x', expected one of ids, labels, seq, stripes"},
       {[](Bundle &m) { m.mutable_io()->mutable_inputs()->RemoveLast(); },
        "the step has no input named seq"},
       {[](Bundle &m) { m.mutable_io()->mutable_inputs(1)->set_name("ids"); },
