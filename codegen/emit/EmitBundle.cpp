@@ -170,6 +170,8 @@ private:
     entry->set_kind(kind->second);
     entry->set_communicator(*group);
     entry->set_sequence(op.getSequence());
+    if (op.getAsync())
+      entry->set_async(true);
     entry->set_dtype(dtypeOf(op.getDtype()));
     entry->set_reduction(op.getReduction() == "max" ? bundle::Collective::MAX
                                                     : bundle::Collective::SUM);
@@ -334,6 +336,11 @@ private:
         if (failed(emitCollective(
                 collective, program->add_entries()->mutable_collective())))
           return failure();
+        continue;
+      }
+      if (auto wait = dyn_cast<WaitOp>(entry)) {
+        program->add_entries()->mutable_wait()->set_sequence(
+            wait.getSequence());
         continue;
       }
       auto launch = dyn_cast<LaunchOp>(entry);

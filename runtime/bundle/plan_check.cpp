@@ -239,11 +239,13 @@ private:
 
   absl::Status replay(const std::string &name) {
     current = find(name);
+    flights.clear();
     written.clear();
     clearAct();
     for (int i = 0; i < current->entries_size(); ++i) {
       accesses.clear();
       collect(current->entries(i));
+      QWEN35_RETURN_IF_ERROR(keepFromFlights(i));
       for (const Access &access : accesses)
         if (!access.write)
           QWEN35_RETURN_IF_ERROR(read(i, access));
@@ -283,6 +285,30 @@ private:
       addArg(collective.send_stage());
     if (collective.has_receive_stage())
       addArg(collective.receive_stage());
+  }
+
+  /// Nothing but its wait touches what a collective in flight writes, or writes
+  /// what it reads.
+  absl::Status keepFromFlights(int index) {
+    const bundle::PlanEntry &entry = current->entries(index);
+    if (entry.has_wait()) {
+      flights.erase(entry.wait().sequence());
+      return absl::OkStatus();
+    }
+    for (const auto &[sequence, flight] : flights)
+      for (const Access &his : flight.accesses)
+        for (const Access &mine : accesses)
+          if (his.arena == mine.arena && his.begin < mine.end &&
+              mine.begin < his.end && (his.write || mine.write))
+            return failed(
+                describe(index), mine.write ? " writes" : " reads", " buffer ",
+                quoted(plan.buffers(static_cast<int>(mine.buffer)).name()),
+                " while ", describe(flight.entry), " is in flight and ",
+                his.write ? "writes" : "reads", " the same bytes as ",
+                quoted(plan.buffers(static_cast<int>(his.buffer)).name()));
+    if (entry.collective().async())
+      flights[entry.collective().sequence()] = {index, accesses};
+    return absl::OkStatus();
   }
 
   /// "entry 7 of program finish ('layers.3.mlp/matmul', kernel matmul_f32)"
@@ -389,6 +415,11 @@ private:
   const bundle::Program *current = nullptr;
   std::vector<Owners> owners;   // by arena
   std::vector<Access> accesses; // of the entry at hand
+  struct Flight {
+    int entry;
+    std::vector<Access> accesses;
+  };
+  std::map<uint64_t, Flight> flights; // by number
   std::set<uint32_t> written;   // buffers written by the current program
 };
 

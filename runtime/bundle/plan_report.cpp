@@ -25,20 +25,28 @@ Lives livesIn(const bundle::Bundle &message, const bundle::Program &program) {
       lives.first[buffer] = entry;
     lives.last[buffer] = entry;
   };
+  std::map<uint64_t, const bundle::Collective *> flying;
   for (int i = 0; i < program.entries_size(); ++i) {
     const bundle::PlanEntry &entry = program.entries(i);
     if (entry.has_memset())
       use(entry.memset().buffer(), i);
     for (const bundle::Arg &arg : entry.launch().args())
       use(arg.buffer(), i);
-    for (const bundle::Collective::Part &part : entry.collective().parts()) {
+    // What flies is used until its wait.
+    if (entry.has_collective() && entry.collective().async())
+      flying[entry.collective().sequence()] = &entry.collective();
+    const bundle::Collective &exchange =
+        entry.has_wait() && flying.count(entry.wait().sequence())
+            ? *flying[entry.wait().sequence()]
+            : entry.collective();
+    for (const bundle::Collective::Part &part : exchange.parts()) {
       use(part.send().buffer(), i);
       use(part.receive().buffer(), i);
     }
-    if (entry.collective().has_send_stage())
-      use(entry.collective().send_stage().buffer(), i);
-    if (entry.collective().has_receive_stage())
-      use(entry.collective().receive_stage().buffer(), i);
+    if (exchange.has_send_stage())
+      use(exchange.send_stage().buffer(), i);
+    if (exchange.has_receive_stage())
+      use(exchange.receive_stage().buffer(), i);
   }
   return lives;
 }
@@ -150,6 +158,8 @@ std::string describeEntry(const bundle::Bundle &message,
             message.buffers(static_cast<int>(entry.memset().buffer())).name()));
   if (entry.has_collective())
     return describeCollective(message, entry.collective());
+  if (entry.has_wait())
+    return absl::StrCat("wait for collective ", entry.wait().sequence());
   const bundle::Launch &launch = entry.launch();
   return absl::StrCat(
       launch.tag().empty() ? "" : absl::StrCat(quoted(launch.tag()), ", "),

@@ -590,10 +590,14 @@ private:
             "the bundle has a program named ", quoted(program.name()),
             ", this reader knows ", absl::StrJoin(kKnown, ", ")));
       present.insert(program.name());
+      flying.clear();
       for (int i = 0; i < program.entries_size(); ++i)
         QWEN35_RETURN_IF_ERROR(
             entry(absl::StrCat("entry ", i, " of program ", program.name()),
                   program.entries(i)));
+      if (!flying.empty())
+        return invalid("program ", program.name(), " starts collective ",
+                       *flying.begin(), " and never waits for it");
     }
     for (const char *name : {"begin", "accumulate", "finish"})
       if (!present.count(name))
@@ -609,9 +613,19 @@ private:
   absl::Status entry(const std::string &who, const bundle::PlanEntry &entry) {
     if (entry.op_case() == bundle::PlanEntry::OP_NOT_SET)
       return invalid(who,
-                     " is empty, expected a launch, memset or collective");
-    if (entry.has_collective())
+                     " is empty, expected a launch, memset, collective or "
+                     "wait");
+    if (entry.has_collective()) {
+      if (entry.collective().async())
+        flying.insert(sequence);
       return validateCollective(who, plan, entry.collective(), sequence++);
+    }
+    if (entry.has_wait()) {
+      if (!flying.erase(entry.wait().sequence()))
+        return invalid(who, " waits for collective ", entry.wait().sequence(),
+                       ", which this program has not started or has awaited");
+      return absl::OkStatus();
+    }
     if (entry.has_memset()) {
       const bundle::Memset &memset = entry.memset();
       if (memset.buffer() >= static_cast<uint32_t>(plan.buffers_size()))
@@ -682,6 +696,7 @@ private:
   uint64_t parameters = 0;
   Mesh mesh;
   uint64_t sequence = 0;                 // of the next collective
+  std::set<uint64_t> flying; // started in the program at hand, not awaited
   std::map<uint32_t, std::string> roles; // by buffer
 };
 

@@ -75,10 +75,11 @@ public:
       // Elsewhere a newer minor version may add fields; a step that is not run
       // because nobody knows it would leave wrong numbers.
       if (level == Level::Entry && tag != (1 << 3 | 2) && tag != (2 << 3 | 2) &&
-          tag != (3 << 3 | 2))
+          tag != (3 << 3 | 2) && tag != (4 << 3 | 2))
         return absl::UnimplementedError(absl::StrCat(
             "a plan entry holds field ", tag >> 3,
-            ", this reader knows launch (1), memset (2) and collective (3)"));
+            ", this reader knows launch (1), memset (2), collective (3) and wait "
+            "(4)"));
       switch (tag & 7) {
       case 0:
         if (!varint(at, end, value))

@@ -282,6 +282,8 @@ private:
               {nullptr, 1, index, opClass(kindName(entry.collective().kind()))});
           continue;
         }
+        if (entry.has_wait()) // a collective ends where it starts
+          continue;
         const bundle::Launch &launch = entry.launch();
         for (const bundle::Arg &arg : launch.args())
           program.args.push_back(address(arg.buffer()) + arg.offset());

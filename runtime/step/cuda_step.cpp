@@ -483,6 +483,8 @@ private:
       Program program;
       program.name = source.name();
       for (const bundle::PlanEntry &entry : source.entries()) {
+        if (entry.has_wait()) // one stream: what comes later waits anyway
+          continue;
         Operation operation;
         if (entry.has_memset()) {
           uint32_t buffer = entry.memset().buffer();

@@ -259,7 +259,7 @@ TEST_F(ValidateTest, Programs) {
       {[](Bundle &m) { m.mutable_programs()->DeleteSubrange(2, 1); },
        "the bundle has no program named finish"},
       {[](Bundle &m) { program(m, "begin")->add_entries(); },
-       "entry 2 of program begin is empty, expected a launch, memset or collective"},
+       "entry 2 of program begin is empty, expected a launch, memset, collective or wait"},
       {[](Bundle &m) {
          program(m, "begin")
              ->mutable_entries(0)

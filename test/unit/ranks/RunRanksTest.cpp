@@ -426,6 +426,15 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
           }),
        "what is received has 256 bytes at offset 0, but buffer 'weight:p0' has "
        "128"},
+      {at(0, [](bundle::Collective &c) { c.set_async(true); }),
+       "program accumulate starts collective 0 and never waits for it"},
+      {[](bundle::Bundle &m) {
+         for (bundle::Program &program : *m.mutable_programs())
+           if (program.name() == "accumulate")
+             program.add_entries()->mutable_wait()->set_sequence(3);
+       },
+       "of program accumulate waits for collective 3, which this program has "
+       "not started or has awaited"},
   };
   for (const Bad &each : bad) {
     bundle::Bundle message = good;
@@ -434,6 +443,17 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
     EXPECT_NE(status.message().find(each.message), std::string::npos)
         << status << "\nexpected: " << each.message;
   }
+
+  // What is in flight is nobody's: number 1 reads what number 0 receives.
+  bundle::Bundle flying = good;
+  collective(flying, 0).set_async(true);
+  for (bundle::Program &program : *flying.mutable_programs())
+    if (program.name() == "accumulate")
+      program.add_entries()->mutable_wait()->set_sequence(0);
+  ASSERT_TRUE(validateBundle(flying).ok()) << validateBundle(flying);
+  EXPECT_NE(checkPlan(flying).message().find("in flight and writes the same"),
+            std::string::npos)
+      << checkPlan(flying);
 
   // The plan as a whole: what is sent has been written, what is received fits
   // its role.
