@@ -121,8 +121,9 @@ private:
   /// The tensor of which `shape` is a piece, or nothing where it is all of it.
   void emitShard(Operation *op,
                  const google::protobuf::RepeatedField<int64_t> &shape,
-                 function_ref<bundle::Shard *()> entry) {
-    auto attr = op->getAttrOfType<qdist::ShardingAttr>(qdist::kShardingAttr);
+                 function_ref<bundle::Shard *()> entry,
+                 StringRef name = qdist::kShardingAttr) {
+    auto attr = op->getAttrOfType<qdist::ShardingAttr>(name);
     if (!attr || !mesh)
       return;
     qdist::Sharding sharding = qdist::Sharding::of(attr, *mesh);
@@ -272,6 +273,18 @@ private:
               .split());
       return entry->mutable_shard();
     });
+    emitShard(
+        op, out.buffers(m).shape(), [&] { return entry->mutable_moments(); },
+        qdist::kMomentsAttr);
+    emitShard(
+        op, out.buffers(grad).shape(),
+        [&] { return entry->mutable_gradient(); }, qdist::kGradientAttr);
+    auto gradient =
+        op->getAttrOfType<qdist::ShardingAttr>(qdist::kGradientAttr);
+    if (gradient && mesh)
+      for (const std::string &axis :
+           mesh->names(qdist::Sharding::of(gradient, *mesh).partial))
+        entry->add_gradient_axes(axis);
     parameters += elements;
     entry->set_weight(weight);
     entry->set_m(m);
@@ -313,7 +326,9 @@ private:
              << op.getKind() << "\", expected input, scalar or output";
     entry->set_name(op.getName().str());
     entry->set_buffer(buffer);
-    if (op.getKind() == "input" && op.getName() != "seq") // a table is whole
+    // Tables are whole.
+    if (op.getKind() == "input" && op.getName() != "seq" &&
+        op.getName() != "stripes")
       emitShard(op, out.buffers(static_cast<int>(buffer)).shape(),
                 [&] { return entry->mutable_shard(); });
     return success();

@@ -127,6 +127,7 @@ private:
 
   void planState(func::FuncOp finish) {
     llvm::StringSet<> works;
+    llvm::StringMap<qplan::ParamOp> params;
     for (unsigned i = 0; i < finish.getNumArguments(); ++i)
       if (attr(finish, i, kRoleAttr) == "work")
         works.insert(attr(finish, i, kNameAttr));
@@ -166,8 +167,10 @@ private:
             builder.getBoolAttr(decay && decay.getValue()),
             builder.getStringAttr(attr(finish, i, kFileDtypeAttr)));
         keepSharding(finish, i, param);
+        params[name] = param;
       }
     }
+    keepStateSharding(finish, params);
     for (unsigned i = 0; i < finish.getNumResults(); ++i)
       if (auto name = finish.getResultAttrOfType<StringAttr>(i, kNameAttr)) {
         std::string symbol = stateSymbol("output", name.getValue());
@@ -183,6 +186,30 @@ private:
     if (Attribute sharding =
             function.getArgAttr(argument, qdist::kShardingAttr))
       op->setAttr(qdist::kShardingAttr, sharding);
+  }
+
+  /// Of moments and gradient only what the weight does not say.
+  static void keepStateSharding(func::FuncOp finish,
+                                const llvm::StringMap<qplan::ParamOp> &params) {
+    auto differs = [&](qplan::ParamOp param, Attribute sharding) {
+      return sharding && sharding != param->getAttr(qdist::kShardingAttr);
+    };
+    for (unsigned i = 0; i < finish.getNumArguments(); ++i)
+      if (attr(finish, i, kRoleAttr) == "m") {
+        qplan::ParamOp param = params.at(attr(finish, i, kNameAttr));
+        Attribute sharding = finish.getArgAttr(i, qdist::kShardingAttr);
+        if (differs(param, sharding))
+          param->setAttr(qdist::kMomentsAttr, sharding);
+      }
+    for (unsigned i = 0; i < finish.getNumResults(); ++i) {
+      auto alias = finish.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
+      if (!alias || attr(finish, alias.getInt(), kRoleAttr) != "grad")
+        continue;
+      qplan::ParamOp param = params.at(attr(finish, alias.getInt(), kNameAttr));
+      Attribute sharding = finish.getResultAttr(i, qdist::kShardingAttr);
+      if (differs(param, sharding))
+        param->setAttr(qdist::kGradientAttr, sharding);
+    }
   }
 
   static StringRef attr(func::FuncOp function, unsigned argument,

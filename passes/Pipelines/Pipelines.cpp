@@ -42,14 +42,18 @@ void buildAutodiffPipeline(OpPassManager &pm,
   pm.addPass(createVerifyS1());
 }
 
-void buildPartitionPipeline(OpPassManager &pm,
-                            const PartitionPipelineOptions &options) {
+void buildShardPipeline(OpPassManager &pm,
+                        const PartitionPipelineOptions &options) {
   ShardSeedOptions seed;
   seed.mesh = options.mesh;
   seed.zero = options.zero;
   pm.addPass(createShardSeed(seed));
   pm.addPass(createShardPropagate());
   pm.addPass(createVerifyS2());
+}
+
+void buildSplitPipeline(OpPassManager &pm,
+                        const PartitionPipelineOptions &options) {
   qwen35::PartitionOptions partition;
   partition.regather = options.regather;
   pm.addPass(createPartition(partition));
@@ -60,6 +64,12 @@ void buildPartitionPipeline(OpPassManager &pm,
   bucket.bytes = options.bucketBytes;
   pm.addNestedPass<func::FuncOp>(createBucket(bucket));
   pm.addPass(createVerifyS3());
+}
+
+void buildPartitionPipeline(OpPassManager &pm,
+                            const PartitionPipelineOptions &options) {
+  buildShardPipeline(pm, options);
+  buildSplitPipeline(pm, options);
 }
 
 void buildSchedulePipeline(OpPassManager &pm,

@@ -89,7 +89,14 @@ void buildModelPipeline(mlir::OpPassManager &pm,
 /// S0 to S1.
 void buildAutodiffPipeline(mlir::OpPassManager &pm,
                            const AutodiffPipelineOptions &options);
-/// S1 to S3, for the ranks of a mesh; the batch of S1 is that of all of them.
+/// S1 to S2: how every value is split over the ranks of a mesh; the batch of S1
+/// is that of all of them.
+void buildShardPipeline(mlir::OpPassManager &pm,
+                        const PartitionPipelineOptions &options);
+/// S2 to S3: the program of one rank.
+void buildSplitPipeline(mlir::OpPassManager &pm,
+                        const PartitionPipelineOptions &options);
+/// S1 to S3: both.
 void buildPartitionPipeline(mlir::OpPassManager &pm,
                             const PartitionPipelineOptions &options);
 /// S1 to S4.

@@ -296,6 +296,24 @@ validateShard(const std::string &who, const bundle::Shard &shard,
   return absl::OkStatus();
 }
 
+absl::Status validateGradientAxes(const std::string &who,
+                                  const bundle::Param &param,
+                                  const Mesh &mesh) {
+  std::string what = absl::StrCat("gradient of ", who);
+  absl::StatusOr<MeshAxes> axes = axesOf(what, mesh, param.gradient_axes());
+  QWEN35_RETURN_IF_ERROR(axes.status());
+  const bundle::Shard &shard =
+      param.has_gradient() ? param.gradient() : param.shard();
+  for (const bundle::ShardDim &dim : shard.dims()) {
+    absl::StatusOr<MeshAxes> split = axesOf(who, mesh, dim.axes());
+    QWEN35_RETURN_IF_ERROR(split.status());
+    if (*axes & *split)
+      return invalid(what, " is to be summed over ",
+                     mesh.describe(*axes & *split), ", over which it is split");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status validateCollective(const std::string &who,
                                 const bundle::Bundle &plan,
                                 const bundle::Collective &collective,

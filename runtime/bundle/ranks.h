@@ -53,6 +53,8 @@ absl::Status
 validateShard(const std::string &who, const bundle::Shard &shard,
               const google::protobuf::RepeatedField<int64_t> &local,
               const Mesh &mesh);
+absl::Status validateGradientAxes(const std::string &who,
+                                  const bundle::Param &param, const Mesh &mesh);
 /// `sequence` is the number that the collective has to have.
 absl::Status validateCollective(const std::string &who,
                                 const bundle::Bundle &plan,

@@ -14,6 +14,8 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 namespace qwen35 {
@@ -440,11 +442,22 @@ private:
       absl::StatusOr<uint64_t> count = elements(param.shape());
       if (!count.ok())
         return invalid(who, " has ", count.status().message());
-      for (auto [role, index] :
-           {std::pair("weight", param.weight()), std::pair("m", param.m()),
-            std::pair("v", param.v()), std::pair("gradient", param.grad())})
+      google::protobuf::RepeatedField<int64_t> moments = param.shape(),
+                                               gradient = param.shape();
+      if (param.has_moments())
+        QWEN35_RETURN_IF_ERROR(statePiece(absl::StrCat("m of ", who), param,
+                                          param.moments(), param.m(), moments));
+      if (param.has_gradient())
+        QWEN35_RETURN_IF_ERROR(statePiece(absl::StrCat("gradient of ", who),
+                                          param, param.gradient(), param.grad(),
+                                          gradient));
+      for (auto [role, index, shape] :
+           {std::tuple("weight", param.weight(), &param.shape()),
+            std::tuple("m", param.m(), &std::as_const(moments)),
+            std::tuple("v", param.v(), &std::as_const(moments)),
+            std::tuple("gradient", param.grad(), &std::as_const(gradient))})
         QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat(role, " of ", who),
-                                          index, bundle::F32, param.shape()));
+                                          index, bundle::F32, *shape));
       if (param.has_work())
         QWEN35_RETURN_IF_ERROR(claimTyped(absl::StrCat("working copy of ", who),
                                           param.work(), bundle::BF16,
@@ -454,6 +467,7 @@ private:
             validateShard(who, param.shard(), param.shape(), mesh));
         count = elements(param.shard().global_shape());
       }
+      QWEN35_RETURN_IF_ERROR(validateGradientAxes(who, param, mesh));
       parameters += *count; // each is at most the bytes of a buffer
       if (absl::StatusOr<ParamInit> init = parseParamInit(param.init());
           !init.ok())
@@ -465,6 +479,25 @@ private:
                        dtypeName(param.file_dtype()),
                        ", expected f32, bf16 or f16");
     }
+    return absl::OkStatus();
+  }
+
+  /// The moments or the gradient of a rank, where they are another piece than
+  /// the weight; `local` becomes its shape.
+  absl::Status statePiece(const std::string &who, const bundle::Param &param,
+                          const bundle::Shard &shard, uint32_t buffer,
+                          google::protobuf::RepeatedField<int64_t> &local) {
+    if (buffer >= static_cast<uint32_t>(plan.buffers_size()))
+      return invalid(who, " is buffer ", buffer, ", but there are ",
+                     plan.buffers_size(), " buffers");
+    local = plan.buffers(static_cast<int>(buffer)).shape();
+    QWEN35_RETURN_IF_ERROR(validateShard(who, shard, local, mesh));
+    const auto &whole =
+        param.has_shard() ? param.shard().global_shape() : param.shape();
+    const auto &found = shard.global_shape();
+    if (!std::equal(whole.begin(), whole.end(), found.begin(), found.end()))
+      return invalid(who, " is a piece of ", shapeText(found),
+                     ", but the weight of ", shapeText(whole));
     return absl::OkStatus();
   }
 

@@ -48,7 +48,8 @@ Level child(Level level, uint64_t field) {
   case Level::IoBuffer:
     return field == 3 ? Level::Shard : Level::Opaque;
   case Level::Param:
-    return field == 11 ? Level::Shard : Level::Opaque;
+    return field == 11 || field == 12 || field == 14 ? Level::Shard
+                                                     : Level::Opaque;
   case Level::Shard:
   case Level::Communicator:
     return field == 2 ? Level::Leaf : Level::Opaque;

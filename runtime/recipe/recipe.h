@@ -50,6 +50,7 @@ struct DataRecipe {
 /// The mesh, outermost axis first; ep is a view of (dps, cp, tp).
 struct ParallelRecipe {
   int64_t pp = 1, dpr = 1, dps = 1, cp = 1, tp = 1, ep = 1;
+  int64_t zero = 1; // dps and cp split: 1 moments, 2 gradients, 3 weights too
 };
 
 struct ComputeRecipe {

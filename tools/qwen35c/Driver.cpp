@@ -9,12 +9,15 @@
 #include "codegen/emit/DescribeStage.h"
 #include "codegen/emit/EmitBundle.h"
 #include "codegen/emit/TunedProducts.h"
+#include "dialect/QDist/IR/QDistDialect.h"
 #include "dialect/QKern/IR/QKernDialect.h"
 #include "dialect/QPlan/IR/QPlanDialect.h"
 #include "frontend/config/ModelFiles.h"
 #include "frontend/config/Parameters.h"
 #include "frontend/model/TrainModel.h"
 #include "passes/Pipelines/Pipelines.h"
+#include "runtime/schema/mesh.h"
+#include "runtime/schema/seq_table.h"
 #include "tools/qwen35c/PlanReport.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -102,8 +105,11 @@ private:
         codegen::cuda::gpuTarget(name);
     const DataRecipe &data = request.recipe.data;
     TrainModelOptions options;
-    options.tokens = data.tokens;
-    options.maxDocs = data.maxDocs + 1; // padding is a document of its own
+    // Up to S1 the step is that of all data ranks: their rows, one after the
+    // other. What a rank gets is a row of these sizes.
+    row = {data.tokens, data.maxDocs + 1}; // padding is a document of its own
+    options.tokens = row.tokens * dataRanks();
+    options.maxDocs = row.maxDocs * dataRanks();
     const std::string &aux = request.recipe.loss.aux;
     options.aux = aux == "pooled"      ? AuxScope::Pooled
                   : aux == "per_layer" ? AuxScope::PerLayer
@@ -141,6 +147,9 @@ private:
                         })))
       return 1;
     end(llvm::formatv("{0} ops", countOps(*module)).str());
+
+    if (meshShape().ranks() > 1 && failed(partition(name, *module)))
+      return 1;
 
     begin("schedule");
     if (failed(runStage(name, "S4-scheduled", *module, [&](PassManager &pm) {
@@ -181,12 +190,46 @@ private:
       printDryRun(name, *module);
       return 0;
     }
-    return gpu ? codegenGpu(*gpu, *module, options, plan)
-               : codegenCpu(*module, options, plan);
+    return gpu ? codegenGpu(*gpu, *module, plan) : codegenCpu(*module, plan);
   }
 
-  int codegenCpu(ModuleOp module, const TrainModelOptions &options,
-                 bundle::Bundle &plan) {
+  /// S1 to S3: the program of one rank.
+  LogicalResult partition(const std::string &name, ModuleOp module) {
+    begin("ranks");
+    PartitionPipelineOptions options;
+    options.mesh = printMeshShape(meshShape());
+    options.zero = request.recipe.parallel.zero;
+    if (failed(runStage(
+            name, "S2-annotated", module,
+            [&](PassManager &pm) { buildShardPipeline(pm, options); })) ||
+        failed(runStage(name, "S3-partitioned", module, [&](PassManager &pm) {
+          buildSplitPipeline(pm, options);
+        })))
+      return failure();
+    // In stripes, a rank has a part of a row, and a table of its own.
+    auto finish = module.lookupSymbol<func::FuncOp>("finish");
+    for (Type type : finish.getArgumentTypes())
+      if (auto seq = dyn_cast<SeqType>(type))
+        row = {seq.getTokens(), seq.getMaxDocs()};
+    int64_t collectives = 0;
+    for (StringRef function : {"only", "finish"})
+      if (auto step = module.lookupSymbol<func::FuncOp>(function)) {
+        step.walk([&](Operation *op) {
+          collectives +=
+              isa<qdist::AllGatherOp, qdist::AllReduceOp,
+                  qdist::ReduceScatterOp, qdist::AllToAllOp, qdist::ShiftOp>(
+                  op);
+        });
+        break;
+      }
+    end(llvm::formatv("{0} ({1}), {2} collectives in a step of one microbatch",
+                      meshShape().ranks(), printMeshShape(meshShape()),
+                      collectives)
+            .str());
+    return success();
+  }
+
+  int codegenCpu(ModuleOp module, bundle::Bundle &plan) {
     begin("codegen");
     SmallVector<codegen::cpu::NamedKernel> kernels =
         collectKernels<codegen::cpu::NamedKernel>(module);
@@ -210,12 +253,12 @@ private:
                              bundle::Kernel &out) {
       out.set_symbol(codegen::cpu::stageSymbol(op.getSymName(), stage));
     };
-    return failed(codegen::emitPlan(module, options.tokens, options.maxDocs,
+    return failed(codegen::emitPlan(module, row.tokens, row.maxDocs,
                                     describeKernel, plan));
   }
 
   int codegenGpu(const codegen::cuda::GpuTarget &target, ModuleOp module,
-                 const TrainModelOptions &options, bundle::Bundle &plan) {
+                 bundle::Bundle &plan) {
     begin("codegen");
     SmallVector<codegen::cuda::NamedKernel> kernels =
         collectKernels<codegen::cuda::NamedKernel>(module);
@@ -283,7 +326,7 @@ private:
       if (!compiled.image.empty())
         out.set_blob(images.at(compiled.image));
     };
-    return failed(codegen::emitPlan(module, options.tokens, options.maxDocs,
+    return failed(codegen::emitPlan(module, row.tokens, row.maxDocs,
                                     describeKernel, plan));
   }
 
@@ -325,7 +368,7 @@ private:
   static DialectRegistry makeRegistry() {
     DialectRegistry registry;
     registry.insert<func::FuncDialect, Qwen35Dialect, qkern::QKernDialect,
-                    qplan::QPlanDialect>();
+                    qplan::QPlanDialect, qdist::QDistDialect>();
     codegen::cpu::registerCpuDialects(registry);
     codegen::cpu::registerCpuKernelTarget();
     codegen::cuda::registerGpuKernelTargets();
@@ -357,21 +400,45 @@ private:
 
   /// Why this build cannot do what the recipe asks, or nothing.
   std::string unsupported() {
-    const ParallelRecipe &p = request.recipe.parallel;
-    for (auto [name, value] :
-         {std::make_pair("pp", p.pp), std::make_pair("dpr", p.dpr),
-          std::make_pair("dps", p.dps), std::make_pair("cp", p.cp),
-          std::make_pair("tp", p.tp), std::make_pair("ep", p.ep)})
-      if (value != 1)
-        return llvm::formatv("parallel.{0} is {1}, but this build compiles for "
-                             "one rank: expected 1",
-                             name, value)
-            .str();
+    MeshShape shape = meshShape();
+    if (shape.pp != 1)
+      return llvm::formatv("parallel.pp is {0}, but pipeline stages are not "
+                           "built: expected 1",
+                           shape.pp)
+          .str();
+    if (std::string why = explainMesh(shape, meshLimits()); !why.empty())
+      return "the model cannot be split so: " + why;
     if (request.recipe.compute.dtype == "bf16" &&
         llvm::is_contained(request.targets, "cpu"))
       return "compute.dtype is bf16, but the cpu target computes in fp32: "
              "expected auto or fp32";
     return "";
+  }
+
+  MeshShape meshShape() const {
+    const ParallelRecipe &p = request.recipe.parallel;
+    return {p.pp, p.dpr, p.dps, p.cp, p.tp, p.ep};
+  }
+
+  int64_t dataRanks() const { return meshShape().dpr * meshShape().dps; }
+
+  /// What the mesh has to divide, before there is a module to ask.
+  MeshLimits meshLimits() const {
+    const ModelConfig &c = source.config;
+    MeshLimits limits;
+    if (c.numLayers(LayerType::FullAttention)) {
+      limits.queryHeads = c.numAttentionHeads;
+      limits.kvHeads = c.numKeyValueHeads;
+    }
+    if (c.numLayers(LayerType::LinearAttention)) {
+      limits.keyHeads = c.linearNumKeyHeads;
+      limits.valueHeads = c.linearNumValueHeads;
+    }
+    limits.ffn = c.moe ? c.sharedExpertIntermediateSize : c.intermediateSize;
+    limits.experts = c.numExperts;
+    limits.vocab = c.vocabSize;
+    limits.rowTokens = request.recipe.data.tokens;
+    return limits;
   }
 
   void begin(StringRef stage) {
@@ -454,7 +521,10 @@ private:
     bundle::Provenance *provenance = message.mutable_provenance();
     provenance->set_compiler(kVersion.str());
     provenance->set_llvm(LLVM_VERSION_STRING);
-    provenance->set_pipeline("model,autodiff,kernels,plan,codegen");
+    provenance->set_pipeline(meshShape().ranks() > 1
+                                 ? "model,autodiff,partition,kernels,plan,"
+                                   "codegen"
+                                 : "model,autodiff,kernels,plan,codegen");
     auto digest = llvm::SHA256::hash(
         llvm::arrayRefFromStringRef(source.configJson));
     provenance->set_config_sha256(llvm::toHex(digest, /*LowerCase=*/true));
@@ -483,6 +553,7 @@ private:
   const CompileRequest &request;
   std::string cpu; // x86-64-v3 or x86-64-v4
   ModelSource source;
+  SeqTable row{0, 0}; // of one rank and microbatch
   std::vector<std::pair<std::string, std::string>> blobs; // name and bytes
   MLIRContext context;
   std::chrono::steady_clock::time_point started;

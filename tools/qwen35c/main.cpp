@@ -1,13 +1,16 @@
 // qwen35c: compiles a Qwen3.5 training step ahead of time into one file.
 
 #include "runtime/recipe/recipe.h"
+#include "runtime/schema/mesh.h"
 #include "tools/qwen35c/Driver.h"
 
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -18,11 +21,29 @@ int fail(const absl::Status &status) {
   return 1;
 }
 
+/// All axes of --mesh, also those that it leaves at 1.
+absl::Status applyMesh(const std::string &text, qwen35::Recipe &recipe) {
+  std::string error;
+  std::optional<qwen35::MeshShape> shape = qwen35::parseMeshShape(text, error);
+  if (!shape)
+    return absl::InvalidArgumentError("--mesh: " + error);
+  for (auto [axis, size] :
+       {std::pair("pp", shape->pp), std::pair("dpr", shape->dpr),
+        std::pair("dps", shape->dps), std::pair("cp", shape->cp),
+        std::pair("tp", shape->tp), std::pair("ep", shape->ep)})
+    if (absl::Status set = applyRecipeSet(std::string("parallel.") + axis +
+                                              "=" + std::to_string(size),
+                                          recipe, "--mesh");
+        !set.ok())
+      return set;
+  return absl::OkStatus();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
   qwen35::CompileRequest request;
-  std::string recipeFile, emit;
+  std::string recipeFile, emit, mesh;
   bool noCache = false;
   std::vector<std::string> sets;
   int64_t tokens = 0, maxDocs = 0;
@@ -52,6 +73,10 @@ int main(int argc, char **argv) {
                  "section.key=value: one setting; wins over --recipe")
       ->expected(1)
       ->take_all();
+  CLI::Option *meshFlag =
+      app.add_option("--mesh", mesh,
+                     "Ranks, as pp=1,dpr=1,dps=2,cp=1,tp=2,ep=4, absent axes "
+                     "are 1 (parallel.*); wins over --recipe and --set");
   CLI::Option *output =
       app.add_option("-o,--output", request.output, "Bundle to write");
   app.add_option("--dump-ir", request.dumpIr,
@@ -105,6 +130,9 @@ int main(int argc, char **argv) {
   for (const std::string &assignment : sets)
     if (absl::Status set = applyRecipeSet(assignment, request.recipe);
         !set.ok())
+      return fail(set);
+  if (meshFlag->count() > 0)
+    if (absl::Status set = applyMesh(mesh, request.recipe); !set.ok())
       return fail(set);
   if (tokensFlag->count() > 0)
     if (absl::Status set =

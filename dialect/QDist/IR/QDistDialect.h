@@ -23,6 +23,10 @@ inline constexpr llvm::StringLiteral kMeshAttr = "qdist.mesh";
 inline constexpr llvm::StringLiteral kShardingAttr = "qdist.sharding";
 inline constexpr llvm::StringLiteral kOperandsAttr = "qdist.operands";
 inline constexpr llvm::StringLiteral kResultsAttr = "qdist.results";
+// Of parameters in a plan, where they differ from the weight's sharding: that
+// of the moments, and what is left partial of the gradient after a step.
+inline constexpr llvm::StringLiteral kMomentsAttr = "qdist.moments";
+inline constexpr llvm::StringLiteral kGradientAttr = "qdist.gradient";
 
 /// The mesh of the module that holds the op, if it has one.
 std::optional<Mesh> meshOf(mlir::Operation *op);

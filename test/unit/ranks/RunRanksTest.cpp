@@ -274,6 +274,8 @@ TEST_F(RunRanksTest, TheBundleSaysWhatRanksAre) {
     EXPECT_EQ(runs[row].global, 16 * (4 + row) + 8);
     EXPECT_EQ(runs[row].count, 8);
   }
+  EXPECT_FALSE(param.has_moments());
+  EXPECT_EQ(param.gradient_axes_size(), 0);
   for (const bundle::IoBuffer &input : message.io().inputs())
     EXPECT_EQ(input.has_shard(), input.name() == "ids");
 }
@@ -384,6 +386,20 @@ TEST_F(RunRanksTest, BadRanksAreRefused) {
        },
        "param 'p0' has a section of 3 along dimension 1, which 2 ranks do not "
        "divide"},
+      {[](bundle::Bundle &m) {
+         *m.mutable_params(0)->mutable_moments() = m.params(0).shard();
+         m.mutable_params(0)->mutable_moments()->set_global_shape(0, 16);
+       },
+       "m of param 'p0' has 4 along dimension 0, but 16 over {dps} of 2 ranks"},
+      {[](bundle::Bundle &m) {
+         *m.mutable_params(0)->mutable_moments() = m.params(0).shard();
+         m.mutable_params(0)->clear_shard();
+         m.mutable_model()->set_parameters(m.model().parameters() - 96);
+       },
+       "m of param 'p0' is a piece of [8, 16], but the weight of [4, 8]"},
+      {[](bundle::Bundle &m) { m.mutable_params(0)->add_gradient_axes("dps"); },
+       "gradient of param 'p0' is to be summed over {dps}, over which it is "
+       "split"},
       {at(0, [](bundle::Collective &c) { c.set_communicator(7); }),
        "uses communicator 7, but there are 3"},
       {at(1, [](bundle::Collective &c) { c.set_sequence(5); }),

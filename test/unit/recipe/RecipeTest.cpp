@@ -58,6 +58,7 @@ dps = 2
 cp = 1
 tp = 2
 ep = 4
+zero = 0
 [compute]
 dtype = "bf16"
 [memory]
@@ -88,6 +89,7 @@ budget_gb = 16.5
   EXPECT_EQ(r.parallel.dps, 2);
   EXPECT_EQ(r.parallel.tp, 2);
   EXPECT_EQ(r.parallel.ep, 4);
+  EXPECT_EQ(r.parallel.zero, 0);
   EXPECT_EQ(r.compute.dtype, "bf16");
   EXPECT_EQ(r.memory.remat, "selective");
   EXPECT_EQ(r.memory.budgetGb, 16.5);
@@ -146,6 +148,7 @@ dps = 1
 cp = 1
 tp = 1
 ep = 1
+zero = 1
 
 [compute]
 dtype = "auto"
@@ -309,7 +312,8 @@ TEST(RecipeTest, RunMayChangeWhatIsNotCompiledIn) {
         "optim.grad_clip=0", "loss.aux=pooled", "loss.aux_coef=0",
         "data.tokens=64", "data.max_docs=2", "parallel.pp=2", "parallel.dpr=2",
         "parallel.dps=2", "parallel.cp=2", "parallel.tp=2", "parallel.ep=2",
-        "compute.dtype=bf16", "memory.remat=full", "memory.budget_gb=1"}) {
+        "parallel.zero=0", "compute.dtype=bf16", "memory.remat=full",
+        "memory.budget_gb=1"}) {
     Recipe other = run;
     ASSERT_TRUE(applyRecipeSet(change, other).ok()) << change;
     absl::Status status = checkBakedKeys(bundle, other);
