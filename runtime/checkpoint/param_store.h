@@ -29,6 +29,9 @@ public:
   virtual int64_t elements(ParamRole role, size_t param) const = 0;
   /// The elements themselves, or nothing (null data) if they are elsewhere.
   virtual absl::Span<float> view(ParamRole role, size_t param) const = 0;
+  /// Whether any of elements [first, first + count) are kept: what is written
+  /// elsewhere is not looked at.
+  virtual bool holds(ParamRole, size_t, int64_t, int64_t) const { return true; }
   /// For what has no view: elements [first, first + size of the span).
   virtual absl::Status copyOut(ParamRole role, size_t param, int64_t first,
                                absl::Span<float> values) const = 0;
@@ -58,7 +61,7 @@ public:
   }
 
   /// Sets elements [first, first + count): `make(at, values)` fills those from
-  /// element `first + at` on.
+  /// element `first + at` on. It is not called for what is not kept.
   absl::Status
   write(ParamRole role, size_t param, int64_t first, int64_t count,
         absl::FunctionRef<void(int64_t at, absl::Span<float>)> make) const {
@@ -72,6 +75,8 @@ public:
     for (int64_t at = 0; at < count; at += kPiece) {
       absl::Span<float> values = absl::MakeSpan(
           copy.data(), static_cast<size_t>(std::min(kPiece, count - at)));
+      if (!holds(role, param, first + at, static_cast<int64_t>(values.size())))
+        continue;
       make(at, values);
       if (absl::Status status = copyIn(role, param, first + at, values);
           !status.ok())

@@ -47,7 +47,9 @@ paramTable(const bundle::Bundle &bundle) {
     if (!seen.insert(spec.name).second)
       return absl::InvalidArgumentError(
           absl::StrCat("the bundle lists parameter ", spec.name, " twice"));
-    spec.shape.assign(param.shape().begin(), param.shape().end());
+    const auto &shape =
+        param.has_shard() ? param.shard().global_shape() : param.shape();
+    spec.shape.assign(shape.begin(), shape.end());
     if (elementsOf(spec.shape) <= 0)
       return absl::InvalidArgumentError(
           absl::StrCat("parameter ", spec.name, " of the bundle has shape ",

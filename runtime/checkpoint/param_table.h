@@ -21,7 +21,7 @@ struct ParamSpec {
   int64_t elements() const;
 };
 
-/// The parameters of a bundle, in the bundle's order.
+/// The parameters of a bundle, whole, in the bundle's order.
 ///
 /// Errors  InvalidArgument for an empty or repeated name, a dimension below
 ///         one, more than 2^62 elements, or a file dtype that is no float.

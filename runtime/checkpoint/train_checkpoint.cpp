@@ -378,7 +378,7 @@ CheckpointStore::findNewest(std::vector<std::string> *refused) const {
   return std::optional<Checkpoint>();
 }
 
-absl::StatusOr<Checkpoint> CheckpointStore::check(const std::string &path) {
+absl::StatusOr<Checkpoint> CheckpointStore::read(const std::string &path) {
   std::string manifestPath = joinPath(path, kManifest);
   absl::StatusOr<json> manifest = readManifest(manifestPath);
   QWEN35_RETURN_IF_ERROR(manifest.status());
@@ -405,6 +405,15 @@ absl::StatusOr<Checkpoint> CheckpointStore::check(const std::string &path) {
       return damaged(manifestPath, absl::StrCat("has no \"", key, "\""));
     *value = found->is_null() ? std::string() : jsonText(*found, -1);
   }
+  return checkpoint;
+}
+
+absl::StatusOr<Checkpoint> CheckpointStore::check(const std::string &path) {
+  absl::StatusOr<Checkpoint> checkpoint = read(path);
+  QWEN35_RETURN_IF_ERROR(checkpoint.status());
+  std::string manifestPath = joinPath(path, kManifest);
+  absl::StatusOr<json> manifest = readManifest(manifestPath);
+  QWEN35_RETURN_IF_ERROR(manifest.status());
   absl::StatusOr<std::vector<ListedFile>> files =
       listedFiles(*manifest, manifestPath);
   QWEN35_RETURN_IF_ERROR(files.status());

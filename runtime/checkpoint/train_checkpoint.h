@@ -110,6 +110,9 @@ public:
   /// Errors  DataLoss naming the file, what was found and what was expected.
   static absl::StatusOr<Checkpoint> check(const std::string &path);
 
+  /// Reads a manifest alone, of a checkpoint that somebody has checked.
+  static absl::StatusOr<Checkpoint> read(const std::string &path);
+
   /// Fills the arrays from a checked checkpoint.
   /// Errors  InvalidArgument naming the parameter if the checkpoint has other
   ///         parameters or other shapes; nothing is written then.

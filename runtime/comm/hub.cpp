@@ -332,6 +332,7 @@ void Hub::take(Member &member, const Channel::Frame &frame) {
     break;
   case Frame::kBye: {
     member.left = true;
+    member.leftAt = Clock::now();
     for (Member *one : byRank)
       if (!one || !one->left)
         return;
@@ -373,6 +374,9 @@ std::vector<RankState> Hub::states(Clock::time_point now) const {
   return result;
 }
 
+/// Of messages of a rank that has finished, in seconds.
+constexpr double kArrival = 1;
+
 void Hub::tick(Clock::time_point now, bool slept) {
   if (!cause.ok()) {
     // Stopped ranks will not report.
@@ -412,7 +416,10 @@ void Hub::tick(Clock::time_point now, bool slept) {
   for (size_t r = 0; r < all.size(); ++r)
     if (all[r].crumb.inside)
       for (int other : all[r].crumb.waitingFor)
-        if (Member *member = rank(other); member && member->left)
+        if (Member *member = rank(other);
+            member && member->left &&
+            // Not what it was in while the last messages were on their way.
+            secondsBetween(member->leftAt, byRank[r]->heard) > kArrival)
           return fail(absl::FailedPreconditionError(
               absl::StrCat("rank ", other, " has finished while rank ", r,
                            " waits for it in ", all[r].crumb.collective())));

@@ -75,6 +75,7 @@ private:
     Channel channel;
     Hello hello;
     bool joined = false, left = false, reported = false, ended = false;
+    Clock::time_point leftAt; // of one that left
     Clock::time_point heard = Clock::now();
     Breadcrumb crumb;
     bool hasGiven = false;

@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "absl/status/status.h"
+#include "runtime/train/rank_world.h"
 #include "runtime/train/run_setup.h"
 
 namespace qwen35 {
@@ -14,8 +15,11 @@ namespace qwen35 {
 ///
 /// Errors  those of readBatch, of the step, of writeDump. A gradient norm that
 ///         is not finite is dumped and said, not an error.
+/// Ranks   The rows of the batch go to the data ranks in turn, so there have to
+///         be as many or a multiple; rank 0 writes the dump, which is of whole
+///         parameters.
 absl::Status runBatchDoor(const RunSetup &setup, const RunOptions &options,
-                          FILE *out);
+                          const RankPlace &place, FILE *out);
 
 } // namespace qwen35
 

@@ -12,6 +12,8 @@
 #include "runtime/checkpoint/run_lock.h"
 #include "runtime/train/batch_door.h"
 #include "runtime/train/describe.h"
+#include "runtime/train/rank_store.h"
+#include "runtime/train/rank_world.h"
 #include "runtime/train/run_setup.h"
 #include "runtime/train/trainer.h"
 
@@ -27,22 +29,26 @@ openCorpus(const RunOptions &options, const bundle::Bundle &message) {
 /// One training run, from its folder's lock to the exported model.
 class Run {
 public:
-  Run(RunSetup setup, const RunOptions &options, FILE *out)
-      : setup(std::move(setup)), options(options), out(out) {}
+  Run(RunSetup setup, const RunOptions &options, const RankPlace &place,
+      FILE *out)
+      : setup(std::move(setup)), options(options), place(place), out(out) {}
 
   absl::Status execute();
 
 private:
-  absl::Status findCheckpoint(const CheckpointStore &store);
+  absl::Status openFolder();
+  absl::StatusOr<std::string> findCheckpoint();
+  absl::Status beginFrom(const std::string &checkpoint);
   absl::Status openOriginal();
   absl::Status openData();
   absl::Status fillWeights();
   absl::Status writeRecords();
-  absl::Status train(const CheckpointStore &store);
+  absl::Status train();
   absl::Status showLoss(const std::string &when);
   absl::Status showProfile(int64_t steps);
   absl::Status exportModel();
-  LoaderOptions loaderOptions() const;
+  absl::Status writeExport();
+  absl::StatusOr<LoaderOptions> loaderOptions() const;
   template <typename... Args>
   void say(const absl::FormatSpec<Args...> &format, const Args &...args) {
     absl::FPrintF(out, format, args...);
@@ -51,7 +57,12 @@ private:
 
   RunSetup setup;
   const RunOptions &options;
-  FILE *out;
+  const RankPlace &place;
+  FILE *out; // of ranks but the first: nowhere
+
+  // Of the first rank:
+  std::optional<RunLock> lock;
+  std::optional<CheckpointStore> store;
 
   std::optional<Checkpoint> resumed;
   WeightsOrigin origin;
@@ -63,26 +74,39 @@ private:
   bool stopped = false;
 };
 
+absl::Status Run::openFolder() {
+  absl::StatusOr<RunLock> locked = RunLock::acquire(options.out);
+  QWEN35_RETURN_IF_ERROR(locked.status());
+  lock.emplace(std::move(*locked));
+  absl::StatusOr<CheckpointStore> opened = CheckpointStore::open(options.out);
+  QWEN35_RETURN_IF_ERROR(opened.status());
+  store.emplace(std::move(*opened));
+  return absl::OkStatus();
+}
+
 absl::Status Run::execute() {
-  absl::StatusOr<RunLock> lock = RunLock::acquire(options.out);
-  QWEN35_RETURN_IF_ERROR(lock.status());
-  absl::StatusOr<CheckpointStore> store = CheckpointStore::open(options.out);
-  QWEN35_RETURN_IF_ERROR(store.status());
-  QWEN35_RETURN_IF_ERROR(findCheckpoint(*store));
+  absl::StatusOr<std::string> checkpoint = fromFirst(
+      place.world, "checkpoint", [&]() -> absl::StatusOr<std::string> {
+        QWEN35_RETURN_IF_ERROR(openFolder());
+        return findCheckpoint();
+      });
+  QWEN35_RETURN_IF_ERROR(checkpoint.status());
+  QWEN35_RETURN_IF_ERROR(beginFrom(*checkpoint));
   QWEN35_RETURN_IF_ERROR(openOriginal());
   QWEN35_RETURN_IF_ERROR(openData());
 
-  StepOptions stepOptions = stepOptionsOf(options);
+  StepOptions stepOptions = stepOptionsOf(options, place);
   absl::StatusOr<TrainingStep> created =
       TrainingStep::create(setup.bundle, stepOptions);
   QWEN35_RETURN_IF_ERROR(created.status());
   step.emplace(std::move(*created));
   say("%s", describeRun(setup, step->raw().threads(), &step->raw()));
+  if (place.world)
+    say("ranks   %d, %s\n", place.world->size(), place.how);
   if (corpus)
     say("data    %s\n",
-        formatReport(reportCorpus(*corpus, setup.bundle->message().io()
-                                               .tokens()),
-                     setup.bundle->message().io().tokens()));
+        formatReport(reportCorpus(*corpus, setup.recipe.data.tokens),
+                     setup.recipe.data.tokens));
   QWEN35_RETURN_IF_ERROR(fillWeights());
   QWEN35_RETURN_IF_ERROR(writeRecords());
 
@@ -93,16 +117,17 @@ absl::Status Run::execute() {
     int64_t before = state.step;
     step->raw().resetProfile();
     auto start = std::chrono::steady_clock::now();
-    QWEN35_RETURN_IF_ERROR(train(*store));
+    QWEN35_RETURN_IF_ERROR(train());
     double seconds = std::chrono::duration<double>(
                          std::chrono::steady_clock::now() - start)
                          .count();
     if (step->raw().device())
       say("%s", describeMemory(step->raw().memory()));
-    QWEN35_RETURN_IF_ERROR(
-        writeFile(joinPath(options.out, "summary.json"),
-                  summaryRecord(step->raw(), before, state.step, seconds,
-                                setup.recipe.train.rows)));
+    if (place.first())
+      QWEN35_RETURN_IF_ERROR(
+          writeFile(joinPath(options.out, "summary.json"),
+                    summaryRecord(step->raw(), before, state.step, seconds,
+                                  setup.recipe.train.rows)));
     if (options.profile)
       QWEN35_RETURN_IF_ERROR(showProfile(state.step - before));
     if (state.step > before && !stopped)
@@ -119,33 +144,43 @@ absl::Status Run::execute() {
   return exportModel();
 }
 
-absl::Status Run::findCheckpoint(const CheckpointStore &store) {
-  origin = originOf(options);
+/// The folder of the checkpoint to go on from, or nothing to start.
+absl::StatusOr<std::string> Run::findCheckpoint() {
+  WeightsOrigin origin = originOf(options);
   if (!options.resume) {
-    absl::StatusOr<std::vector<int64_t>> steps = store.steps();
+    absl::StatusOr<std::vector<int64_t>> steps = store->steps();
     QWEN35_RETURN_IF_ERROR(steps.status());
     if (!steps->empty())
       return absl::AlreadyExistsError(absl::StrCat(
           "run folder ", options.out, " has checkpoints up to step ",
           steps->back(),
           "; go on with --resume auto or choose another folder"));
-    return absl::OkStatus();
+    return std::string();
   }
   std::vector<std::string> refused;
   absl::StatusOr<std::optional<Checkpoint>> newest =
-      store.findNewest(&refused);
+      store->findNewest(&refused);
   QWEN35_RETURN_IF_ERROR(newest.status());
   for (const std::string &reason : refused)
     say("warning: passed over a damaged checkpoint: %s\n", reason);
   if (!newest->has_value()) {
     if (!origin.seed && origin.folder.empty())
       return absl::NotFoundError(absl::StrCat(
-          store.path(), " has no valid checkpoint to resume from; give "
-                        "--weights DIR or --init SEED to start"));
-    say("resume  no checkpoint in %s yet: a fresh start\n", store.path());
-    return absl::OkStatus();
+          store->path(), " has no valid checkpoint to resume from; give "
+                         "--weights DIR or --init SEED to start"));
+    say("resume  no checkpoint in %s yet: a fresh start\n", store->path());
+    return std::string();
   }
-  resumed = std::move(*newest);
+  return (*newest)->path;
+}
+
+absl::Status Run::beginFrom(const std::string &checkpoint) {
+  origin = originOf(options);
+  if (checkpoint.empty())
+    return absl::OkStatus();
+  absl::StatusOr<Checkpoint> read = CheckpointStore::read(checkpoint);
+  QWEN35_RETURN_IF_ERROR(read.status());
+  resumed = std::move(*read);
   state = resumed->state;
   absl::StatusOr<WeightsOrigin> recorded =
       WeightsOrigin::fromJson(state.rng);
@@ -181,17 +216,12 @@ absl::Status Run::openOriginal() {
         absl::StrCat(original.status().message(),
                      " (the run started from it and exports in its layout; "
                      "give its new place with --weights)"));
-  setup.original = std::move(*original);
+  setup.original = std::make_shared<HfCheckpoint>(std::move(*original));
   return absl::OkStatus();
 }
 
-LoaderOptions Run::loaderOptions() const {
-  LoaderOptions result;
-  result.shape = {setup.bundle->message().io().tokens(),
-                  setup.bundle->message().io().max_docs()};
-  result.rows = setup.recipe.train.rows;
-  result.seed = static_cast<uint64_t>(setup.recipe.train.seed);
-  return result;
+absl::StatusOr<LoaderOptions> Run::loaderOptions() const {
+  return rankLoader(setup, place);
 }
 
 absl::Status Run::openData() {
@@ -203,15 +233,16 @@ absl::Status Run::openData() {
   corpus = std::move(*opened);
   if (!options.evalLoss)
     return absl::OkStatus();
-  absl::StatusOr<Packer> packer = Packer::create(corpus, loaderOptions());
+  absl::StatusOr<LoaderOptions> loading = loaderOptions();
+  QWEN35_RETURN_IF_ERROR(loading.status());
+  absl::StatusOr<Packer> packer = Packer::create(corpus, *loading);
   QWEN35_RETURN_IF_ERROR(packer.status());
   firstBatch.emplace();
   return packer->next(*firstBatch);
 }
 
 absl::Status Run::fillWeights() {
-  if (resumed)
-{
+  if (resumed) {
     QWEN35_RETURN_IF_ERROR(
         CheckpointStore::load(*resumed, setup.params, step->store()));
     return step->raw().weightsChanged();
@@ -230,6 +261,8 @@ absl::Status Run::fillWeights() {
 absl::Status Run::writeRecords() {
   state.bundleSha256 = setup.bundle->digest();
   state.recipe = printRecipe(setup.recipe);
+  if (!place.first())
+    return absl::OkStatus();
   QWEN35_RETURN_IF_ERROR(
       writeFile(joinPath(options.out, "recipe.toml"), state.recipe));
   return writeFile(joinPath(options.out, "run.json"),
@@ -237,29 +270,37 @@ absl::Status Run::writeRecords() {
                              state.step, &step->raw()));
 }
 
-absl::Status Run::train(const CheckpointStore &store) {
+absl::Status Run::train() {
   std::optional<LoaderState> position;
   if (resumed) {
     absl::StatusOr<LoaderState> read = LoaderState::fromJson(state.loader);
     QWEN35_RETURN_IF_ERROR(read.status());
     position = std::move(*read);
   }
-  absl::StatusOr<std::unique_ptr<Loader>> loader = Loader::create(
-      corpus, loaderOptions(), position ? &*position : nullptr);
+  absl::StatusOr<LoaderOptions> loading = loaderOptions();
+  QWEN35_RETURN_IF_ERROR(loading.status());
+  absl::StatusOr<std::unique_ptr<Loader>> loader =
+      Loader::create(corpus, *loading, position ? &*position : nullptr);
   QWEN35_RETURN_IF_ERROR(loader.status());
   absl::StatusOr<std::unique_ptr<MetricsFile>> metrics =
-      MetricsFile::open(joinPath(options.out, "metrics.jsonl"), state.step);
-  QWEN35_RETURN_IF_ERROR(metrics.status());
-  std::string tensorboard = joinPath(options.out, "tensorboard");
-  QWEN35_RETURN_IF_ERROR(makeFolders(tensorboard));
+      std::unique_ptr<MetricsFile>();
   absl::StatusOr<std::unique_ptr<EventFile>> events =
-      EventFile::create(tensorboard, state.step);
-  QWEN35_RETURN_IF_ERROR(events.status());
+      std::unique_ptr<EventFile>();
+  if (place.first()) {
+    metrics =
+        MetricsFile::open(joinPath(options.out, "metrics.jsonl"), state.step);
+    QWEN35_RETURN_IF_ERROR(metrics.status());
+    std::string tensorboard = joinPath(options.out, "tensorboard");
+    QWEN35_RETURN_IF_ERROR(makeFolders(tensorboard));
+    events = EventFile::create(tensorboard, state.step);
+    QWEN35_RETURN_IF_ERROR(events.status());
+  }
 
   if (options.profile)
     profile.emplace(step->raw(), setup.steps - state.step);
-  Trainer trainer({*step, **loader, store, **metrics, **events, setup.recipe,
-                   out, !options.noSave, profile ? &*profile : nullptr},
+  Trainer trainer({*step, **loader, setup.recipe, store ? &*store : nullptr,
+                   metrics->get(), events->get(), out, !options.noSave,
+                   profile ? &*profile : nullptr, place.world},
                   setup.steps, options.maxSkipped);
   absl::StatusOr<TrainEnd> end = trainer.run(state);
   QWEN35_RETURN_IF_ERROR(end.status());
@@ -296,7 +337,7 @@ absl::Status Run::showProfile(int64_t steps) {
   return absl::OkStatus();
 }
 
-absl::Status Run::exportModel() {
+absl::Status Run::writeExport() {
   ExportOrigin made{state.step, setup.bundle->digest(), origin.text()};
   NewExport fresh;
   fresh.configJson = setup.bundle->message().model().config_json();
@@ -314,6 +355,12 @@ absl::Status Run::exportModel() {
       absl::StrJoin(report->copied, ", "));
   for (const std::string &skipped : report->skipped)
     say("note: not copied: %s\n", skipped);
+  return absl::OkStatus();
+}
+
+absl::Status Run::exportModel() {
+  QWEN35_RETURN_IF_ERROR(
+      step->onFirst("export", [&] { return writeExport(); }));
   if (!firstBatch)
     return absl::OkStatus();
   // What a reader of the folder will get, rounding to its dtypes included.
@@ -335,8 +382,8 @@ absl::Status Run::exportModel() {
 
 absl::Status runBundle(const RunOptions &options, FILE *out) {
   absl::StatusOr<RunSetup> setup = setUpRun(options);
-  QWEN35_RETURN_IF_ERROR(setup.status());
   if (options.dryRun) {
+    QWEN35_RETURN_IF_ERROR(setup.status());
     absl::FPrintF(out, "%s\n%s", describeRun(*setup, options.threads, nullptr),
                   describePlan(*setup));
     if (setup->original)
@@ -348,14 +395,23 @@ absl::Status runBundle(const RunOptions &options, FILE *out) {
     absl::StatusOr<std::shared_ptr<const Corpus>> corpus =
         openCorpus(options, message);
     QWEN35_RETURN_IF_ERROR(corpus.status());
-    absl::FPrintF(out, "data    %s\n",
-                  formatReport(reportCorpus(**corpus, message.io().tokens()),
-                               message.io().tokens()));
+    absl::FPrintF(
+        out, "data    %s\n",
+        formatReport(reportCorpus(**corpus, setup->recipe.data.tokens),
+                     setup->recipe.data.tokens));
     return absl::OkStatus();
   }
-  if (!options.batch.empty())
-    return runBatchDoor(*setup, options, out);
-  return Run(std::move(*setup), options, out).execute();
+  std::unique_ptr<FILE, int (*)(FILE *)> nowhere(
+      std::fopen("/dev/null", "w"),
+      [](FILE *file) { return file ? std::fclose(file) : 0; });
+  return runRanks(options, setup, [&](const RankPlace &place) -> absl::Status {
+    FILE *mine = place.first() ? out : nowhere.get();
+    if (!mine)
+      return absl::UnavailableError("cannot open /dev/null");
+    if (!options.batch.empty())
+      return runBatchDoor(*setup, options, place, mine);
+    return Run(*setup, options, place, mine).execute();
+  });
 }
 
 } // namespace qwen35

@@ -28,6 +28,13 @@ struct RunOptions {
   std::vector<std::string> recipeFiles; // in order; later ones win
   std::vector<std::string> sets;        // section.key=value, after the files
 
+  // Ranks of the bundle's mesh as threads of this process; 0: this process is
+  // one, as the environment says (comm/environment.h).
+  int virtualRanks = 0;
+  bool overHost = false;   // GPU: ranks exchange through memory of the host
+  double rankSilence = 10; // seconds until a rank that gives no sign is lost
+  double rankWait = 300;   // seconds that a rank may keep others waiting
+
   std::string target = "auto"; // "cpu", "cuda"; auto: a GPU if there is one
   bool eager = false;    // GPU: launch by launch, not one graph per step
   bool sync = false;     // GPU: eager, wait after every launch
@@ -52,6 +59,11 @@ struct RunOptions {
 /// in order: the step under way is finished, a checkpoint is saved, the result
 /// is ok.
 ///
+/// Ranks   A bundle for a mesh runs on as many ranks (rank_world.h). All read
+/// the
+///         data and the weights; rank 0 alone reports and writes, what the
+///         others have sent by them, so that run folder, checkpoints and
+///         export are those of one rank and any mesh goes on from them.
 /// Errors  One sentence each. What is wrong with options, files or folders is
 ///         found before the first step; a checkpoint that cannot be saved is
 ///         reported and training goes on, but the last one must succeed.

@@ -46,6 +46,9 @@ absl::Status checkOptions(const RunOptions &options) {
   if (options.steps && *options.steps < 0)
     return wrong(absl::StrCat("--steps ", *options.steps,
                               ", expected at least 0"));
+  if (options.virtualRanks < 0 || options.virtualRanks > 4096)
+    return wrong(absl::StrCat("--virtual-ranks ", options.virtualRanks,
+                              ", expected 1 to 4096"));
   if (options.maxSkipped < 1)
     return wrong(absl::StrCat("--max-skipped ", options.maxSkipped,
                               ", expected at least 1"));
@@ -82,12 +85,6 @@ absl::StatusOr<Recipe> resolveRecipe(const RunOptions &options,
         absl::StrCat("train.steps=", *options.steps), recipe, "--steps"));
   QWEN35_RETURN_IF_ERROR(checkBakedKeys(compiled, recipe));
   QWEN35_RETURN_IF_ERROR(validateRecipe(recipe));
-  const ParallelRecipe &mesh = recipe.parallel;
-  int64_t ranks = mesh.pp * mesh.dpr * mesh.dps * mesh.cp * mesh.tp;
-  if (ranks != 1)
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the bundle was compiled for ", ranks,
-        " ranks, qwen35-run runs one rank; compile it without [parallel]"));
   return recipe;
 }
 
@@ -182,7 +179,7 @@ absl::StatusOr<RunSetup> setUpRun(const RunOptions &options) {
     absl::StatusOr<HfCheckpoint> original =
         HfCheckpoint::open(options.weights, setup.params);
     QWEN35_RETURN_IF_ERROR(original.status());
-    setup.original = std::move(*original);
+    setup.original = std::make_shared<HfCheckpoint>(std::move(*original));
   }
   if (!options.exportHf.empty())
     QWEN35_RETURN_IF_ERROR(checkExportTarget(options.exportHf));

@@ -35,12 +35,12 @@ struct RunSetup {
   std::vector<ParamSpec> params;
   Recipe recipe;
   int64_t steps = 0; // the run ends after this one
-  std::optional<HfCheckpoint> original; // of --weights
+  std::shared_ptr<const HfCheckpoint> original; // of --weights, or null
 };
 
 /// Errors  InvalidArgument for options that do not go together; those of the
 ///         bundle, the recipe and the checkpoint; FailedPrecondition for a
-///         recipe that differs from the compiled one, or asks for more ranks.
+///         recipe that differs from the compiled one.
 absl::StatusOr<RunSetup> setUpRun(const RunOptions &options);
 
 /// What the options say about executing a step.

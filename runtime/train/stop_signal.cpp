@@ -1,6 +1,7 @@
 #include "runtime/train/stop_signal.h"
 
 #include <csignal>
+#include <mutex>
 
 namespace qwen35 {
 namespace {
@@ -9,11 +10,17 @@ volatile std::sig_atomic_t lastSignal = 0;
 struct sigaction before[2];
 constexpr int kSignals[] = {SIGTERM, SIGINT};
 
+std::mutex mutex;
+int living = 0; // StopSignals
+
 void note(int signal) { lastSignal = signal; }
 
 } // namespace
 
 StopSignal::StopSignal() {
+  std::lock_guard lock(mutex);
+  if (living++ > 0)
+    return;
   lastSignal = 0;
   struct sigaction action = {};
   action.sa_handler = note;
@@ -23,6 +30,9 @@ StopSignal::StopSignal() {
 }
 
 StopSignal::~StopSignal() {
+  std::lock_guard lock(mutex);
+  if (--living > 0)
+    return;
   for (int i = 0; i < 2; ++i)
     ::sigaction(kSignals[i], &before[i], nullptr);
 }

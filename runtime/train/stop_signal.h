@@ -5,6 +5,7 @@ namespace qwen35 {
 
 /// While one lives, SIGTERM and SIGINT ask for an orderly end instead of ending
 /// the process. A second signal of the same kind ends it at once, as usual.
+/// Ranks that are threads may each have one.
 class StopSignal {
 public:
   StopSignal();

@@ -31,18 +31,29 @@ absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
   if (state.step > 0)
     savedStep = state.step; // it was resumed from there
   StopSignal stop;
-  while (state.step < lastStep && !StopSignal::received()) {
-    if (absl::Status status = trainOne(); !status.ok()) {
+  int signal = 0;
+  while (state.step < lastStep) {
+    absl::StatusOr<int> asked = prepare();
+    if (asked.ok() && *asked != 0) {
+      signal = *asked;
+      break;
+    }
+    absl::Status status = asked.ok() ? trainOne() : asked.status();
+    if (!status.ok()) {
       // The state is that of the last step; its data may be at fault, not it.
-      if (savedStep != state.step && state.step > 0)
+      // A save takes all ranks.
+      bool can = !parts.world || isOfAllRanks(status);
+      if (can && savedStep != state.step && state.step > 0)
         complain(save());
       return status;
     }
     int64_t every = parts.recipe.train.saveEvery;
     bool due = every > 0 && state.step % every == 0;
     bool last = state.step == lastStep;
-    if (due && !last && !StopSignal::received())
+    if (due && !last)
       if (absl::Status status = save(); !status.ok()) {
+        if (parts.world && !isOfAllRanks(status))
+          return status; // the ranks have parted
         absl::FPrintF(parts.out,
                       "error: %s; training goes on, the newest checkpoint is "
                       "%s\n",
@@ -53,18 +64,15 @@ absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
       }
     if (skippedInRow >= maxSkipped) {
       absl::Status saved = savedStep == state.step ? absl::OkStatus() : save();
-      return absl::AbortedError(absl::StrCat(
+      return ofAllRanks(absl::AbortedError(absl::StrCat(
           skippedInRow, " steps in a row, up to step ", state.step,
           ", had a gradient norm that is not finite; the weights are those "
           "before them",
-          saved.ok() ? "" : "; ", saved.ok() ? "" : saved.message()));
+          saved.ok() ? "" : "; ", saved.ok() ? "" : saved.message())));
     }
   }
-  int signal = StopSignal::received();
   if (savedStep != state.step && state.step > 0)
     QWEN35_RETURN_IF_ERROR(save());
-  if (state.step >= lastStep)
-    signal = 0; // it came too late to change anything
   if (signal) {
     absl::FPrintF(parts.out,
                   "stopped by %s after step %d of %d; go on with --resume "
@@ -75,16 +83,45 @@ absl::StatusOr<TrainEnd> Trainer::run(TrainState start) {
   return TrainEnd{state, signal};
 }
 
-absl::Status Trainer::trainOne() {
-  Clock::time_point start = Clock::now();
-  StepRecord record;
-  QWEN35_RETURN_IF_ERROR(aheadStatus);
-  if (ahead) {
-    std::swap(batch, next);
-  } else {
-    QWEN35_RETURN_IF_ERROR(parts.loader.next(batch));
-    record.dataSeconds = parts.loader.waitedSeconds();
+absl::StatusOr<int> Trainer::prepare() {
+  stepStart = Clock::now();
+  dataWait = 0;
+  absl::Status data = aheadStatus;
+  int signal = StopSignal::received();
+  if (data.ok() && !signal && !ahead) {
+    data = parts.loader.next(batch);
+    dataWait = parts.loader.waitedSeconds();
   }
+  if (!parts.world) {
+    QWEN35_RETURN_IF_ERROR(data);
+    return signal;
+  }
+  constexpr float kTrouble = 1000; // more than any signal
+  float mine = data.ok() ? static_cast<float>(signal) : kTrouble, most = 0;
+  comm::Reduce largest;
+  largest.reduction = comm::Reduction::kMax;
+  QWEN35_RETURN_IF_ERROR(parts.world->all().allReduce(
+      &mine, &most, 1, comm::Type::kF32, largest, {"whether to go on"}));
+  if (most < kTrouble)
+    return static_cast<int>(most);
+  absl::StatusOr<std::vector<std::string>> all = parts.world->exchange(
+      "trouble", data.ok() ? "" : std::string(data.message()));
+  QWEN35_RETURN_IF_ERROR(all.status());
+  for (size_t rank = 0; rank < all->size(); ++rank)
+    if (!(*all)[rank].empty())
+      return ofAllRanks(
+          absl::Status(data.ok() ? absl::StatusCode::kAborted : data.code(),
+                       absl::StrCat("rank ", rank, ": ", (*all)[rank])));
+  return absl::InternalError("a rank has trouble and does not say which");
+}
+
+absl::Status Trainer::trainOne() {
+  Clock::time_point start = stepStart;
+  StepRecord record;
+  record.dataSeconds = dataWait;
+  if (ahead)
+    std::swap(batch, next);
+  record.ranks = parts.world ? parts.world->size() : 1;
   record.step = state.step + 1;
   StepScalars scalars =
       scalarsOf(parts.recipe, record.step, state.step - state.skipped);
@@ -191,8 +228,10 @@ void Trainer::report(StepRecord &record) {
                   record.step, skippedInRow, state.skipped);
     std::fflush(parts.out);
   }
-  complain(parts.metrics.append(record));
-  complain(parts.events.append(record));
+  if (parts.metrics)
+    complain(parts.metrics->append(record));
+  if (parts.events)
+    complain(parts.events->append(record));
 }
 
 void Trainer::complain(const absl::Status &status) {
@@ -207,13 +246,16 @@ absl::Status Trainer::save() {
   if (!parts.saves)
     return absl::OkStatus();
   Clock::time_point start = Clock::now();
-  complain(parts.metrics.sync());
+  if (parts.metrics)
+    complain(parts.metrics->sync());
   SaveOptions options;
   options.keepLast = parts.recipe.train.keepLast;
-  absl::StatusOr<SaveReport> report =
-      parts.store.save(state, parts.step.params(), parts.step.store(),
-                       options);
-  QWEN35_RETURN_IF_ERROR(report.status());
+  absl::StatusOr<SaveReport> report = SaveReport();
+  QWEN35_RETURN_IF_ERROR(parts.step.onFirst("save", [&] {
+    report = parts.store->save(state, parts.step.params(), parts.step.store(),
+                               options);
+    return report.status();
+  }));
   savedStep = state.step;
   absl::FPrintF(parts.out, "saved %s (%s, %.2f s)\n", report->path,
                 formatBytes(static_cast<uint64_t>(report->bytes)),

@@ -1,6 +1,7 @@
 #ifndef QWEN35_RUNTIME_TRAIN_TRAINER_H
 #define QWEN35_RUNTIME_TRAIN_TRAINER_H
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <optional>
@@ -23,13 +24,15 @@ namespace qwen35 {
 struct TrainerParts {
   TrainingStep &step;
   Loader &loader;
-  const CheckpointStore &store;
-  MetricsFile &metrics;
-  EventFile &events;
   const Recipe &recipe;
+  // Of rank 0 alone, else null:
+  const CheckpointStore *store;
+  MetricsFile *metrics;
+  EventFile *events;
   FILE *out;
   bool saves = true; // false: no checkpoint is written, whatever the recipe says
   ProfileRun *profile = nullptr; // told of every step
+  comm::World *world = nullptr;  // of several ranks
 };
 
 /// How a run ended.
@@ -47,6 +50,11 @@ struct TrainEnd {
 /// Data    Of the next step they go to the device while a step runs. Nothing
 ///         else is ahead of its time: a record, a checkpoint or a signal finds
 ///         the state of the step that is finished.
+/// Ranks   Before every step they agree whether it takes place: a signal to
+/// one,
+///         or data that one cannot read, ends all after the same step, with a
+///         checkpoint. Losses and norms are the same bits on all, and so is
+///         what follows from them.
 /// Guard   A step whose gradient norm is not finite changes nothing; it is
 ///         reported and counted, and after `maxSkipped` in a row the run gives
 ///         up.
@@ -61,6 +69,10 @@ public:
   absl::StatusOr<TrainEnd> run(TrainState state);
 
 private:
+  /// Brings the data of the next step and returns the signal by which one of
+  /// the ranks was told to stop, or 0.
+  /// Errors  of any rank, ofAllRanks.
+  absl::StatusOr<int> prepare();
   absl::Status trainOne();
   /// Trains on `batch`; meanwhile, if `more` steps follow and the target can,
   /// brings the data of the next one to the device.
@@ -84,6 +96,8 @@ private:
   bool ahead = false;
   StepScalars aheadScalars;
   absl::Status aheadStatus; // of next; comes up in its turn
+  std::chrono::steady_clock::time_point stepStart;
+  double dataWait = 0;  // seconds that prepare() waited for data
   double aheadWait = 0; // seconds that a finished step had to wait for its data
   StepPrinter printer;
   EtaClock clock;

@@ -107,8 +107,10 @@ TrainingStep::create(std::shared_ptr<const BundleFile> bundle,
     for (ParamRole role : kRoles) {
       const bundle::Buffer &buffer = result.message().buffers(
           static_cast<int>(store->buffer(role, i)));
+      // What ranks share has been compared with its shard.
+      bool shared = options.world && result.message().has_mesh();
       if (buffer.dtype() != bundle::F32 ||
-          store->elements(role, i) != result.specs[i].elements())
+          (!shared && store->elements(role, i) != result.specs[i].elements()))
         return absl::InvalidArgumentError(absl::StrCat(
             "a buffer of parameter ", result.specs[i].name, " has ",
             store->elements(role, i), " elements of ",
@@ -116,6 +118,9 @@ TrainingStep::create(std::shared_ptr<const BundleFile> bundle,
             result.specs[i].elements(), " of f32"));
     }
   result.params_ = std::move(store);
+  if (options.world && result.message().has_mesh())
+    result.ranks = std::make_unique<RankStore>(
+        *result.params_, result.message(), result.specs, *options.world);
   return result;
 }
 
@@ -163,7 +168,7 @@ absl::Status TrainingStep::initialize(uint64_t seed) {
   int threads = step->hostMemory() ? step->threads() : hostThreads();
   for (size_t i = 0; i < specs.size(); ++i) {
     absl::Status made;
-    QWEN35_RETURN_IF_ERROR(params_->write(
+    QWEN35_RETURN_IF_ERROR(store().write(
         ParamRole::Weight, i, 0, specs[i].elements(),
         [&](int64_t at, absl::Span<float> out) {
           made.Update(initParamSlice(seed, specs[i].name, specs[i].init, at,
@@ -177,6 +182,8 @@ absl::Status TrainingStep::initialize(uint64_t seed) {
 absl::Status TrainingStep::fill(const PackedRow &row, const Batch &batch) {
   QWEN35_RETURN_IF_ERROR(copyInput(*step, "ids", row.ids));
   QWEN35_RETURN_IF_ERROR(copyInput(*step, "labels", row.labels));
+  if (!row.stripes.empty())
+    QWEN35_RETURN_IF_ERROR(copyInput(*step, "stripes", row.stripes));
   QWEN35_RETURN_IF_ERROR(copyInput(*step, "seq", row.seq));
   QWEN35_RETURN_IF_ERROR(step->setScalar("inv_count", batch.invCount()));
   // The auxiliary loss of a step is the mean over its microbatches.

@@ -14,6 +14,7 @@
 #include "runtime/checkpoint/train_checkpoint.h"
 #include "runtime/data/loader.h"
 #include "runtime/recipe/recipe.h"
+#include "runtime/train/rank_store.h"
 
 namespace qwen35 {
 
@@ -38,9 +39,14 @@ struct StepResult {
 
 /// A bundle's step with its parameters at hand: one optimizer step per call.
 ///
-/// Shapes  Every span is a whole parameter, float32, row-major, in the order of
-///         params(), and lives in the step's arenas. Spans are there where that
-///         is memory of the host (raw().hostMemory()); the store always is.
+/// Shapes  Every span is what this rank has of a parameter, the whole of it
+/// with
+///         one rank, float32, row-major, in the order of params(), and lives in
+///         the step's arenas. Spans are there where that is memory of the host
+///         (raw().hostMemory()); the store always is.
+/// Ranks   With a world, everything that runs programs, and onFirst, is
+///         collective. params() and store() are of whole parameters: reading
+///         is for rank 0 within onFirst (rank_store.h).
 class TrainingStep {
 public:
   /// Errors  those of Step::create and paramTable; InvalidArgument when a
@@ -55,7 +61,16 @@ public:
 
   /// All roles of all parameters. Whoever writes weights calls
   /// raw().weightsChanged() after.
-  const ParamStore &store() const { return *params_; }
+  const ParamStore &store() const {
+    if (ranks)
+      return *ranks;
+    return *params_;
+  }
+  /// Runs `work` on rank 0 and gives every rank its status; see RankStore.
+  absl::Status onFirst(absl::string_view what,
+                       absl::FunctionRef<absl::Status()> work) const {
+    return ranks ? ranks->onFirst(what, work) : work();
+  }
   std::vector<absl::Span<float>> weights() const;
   std::vector<absl::Span<const float>> constWeights() const;
   std::vector<absl::Span<const float>> gradients() const;
@@ -84,7 +99,8 @@ private:
 
   std::unique_ptr<Step> step;
   std::vector<ParamSpec> specs;
-  std::unique_ptr<ParamStore> params_;
+  std::unique_ptr<ParamStore> params_; // of this rank
+  std::unique_ptr<RankStore> ranks;    // over it; null: one rank
 };
 
 } // namespace qwen35

@@ -84,6 +84,30 @@ int main(int argc, char **argv) {
       ->check(CLI::IsMember({"auto", "cpu", "cuda"}))
       ->capture_default_str()
       ->group("Execution");
+  app.add_option("--virtual-ranks", options.virtualRanks,
+                 "all ranks of the bundle's mesh as threads of this process; "
+                 "without it ranks are processes of mpirun or torchrun")
+      ->type_name("N")
+      ->check(CLI::Range(1, 4096))
+      ->group("Execution");
+  app.add_flag(
+         "--ranks-over-host", options.overHost,
+         "GPU: ranks exchange through memory of the host instead of NCCL, "
+         "as virtual ranks do: for processes that share a GPU")
+      ->group("Execution");
+  app.add_option("--rank-silence", options.rankSilence,
+                 "seconds without a sign of life until a rank is lost")
+      ->type_name("S")
+      ->check(CLI::Range(0.5, 3600.0))
+      ->capture_default_str()
+      ->group("Execution");
+  app.add_option("--rank-wait", options.rankWait,
+                 "seconds that a rank may keep the others waiting: longer than "
+                 "the longest save takes between two pieces")
+      ->type_name("S")
+      ->check(CLI::Range(0.5, 86400.0))
+      ->capture_default_str()
+      ->group("Execution");
   app.add_flag("--eager", options.eager,
                "GPU: launch by launch instead of one graph per step")
       ->group("Execution");
