@@ -35,7 +35,8 @@ public:
       cost = experts();
     else if (llvm::StringRef(spec.op).starts_with("embed"))
       cost.bytes = embedding();
-    else if (llvm::StringRef(spec.op).starts_with("lm_loss"))
+    else if (llvm::StringRef(spec.op).starts_with("lm_") &&
+             spec.op != "lm_stats_loss")
       cost.bytes = loss();
     // None would read as not known, and extents of arguments stand in then: too
     // many for stages that only prepare others.
@@ -158,7 +159,7 @@ private:
         sizeOf(spec.inputs[1], 0) * bytesOf(spec.inputs[0].getElementType());
     if (name == "lm_loss_total")
       return tokens * 4;
-    return tokens * (row * (name == "lm_loss_gradient" ? 2 : 1) + 8);
+    return tokens * (row * (name.ends_with("_gradient") ? 2 : 1) + 8);
   }
 
   static double bytesOf(MemRefType type) {

@@ -79,7 +79,8 @@ public:
     MemRefType shape = tensors ? spec.inputs[0] : spec.outputs[0];
     StringRef shapeName = tensors ? op.inputs[0] : op.outputs[0];
     SmallVector<Type> elements(floatTypes(spec));
-    if (tensors == 0) // The start of a norm.
+    // The squares of a norm: what they start from, and sums of them.
+    if (tensors == 0 || op.name == "add")
       elements.push_back(Float64Type::get(shape.getContext()));
     if (failed(requireType(spec, shape, shapeName, shape.getShape(), elements,
                            emitError)))
@@ -413,6 +414,7 @@ std::vector<ElementwiseOp> elementwiseOps() {
       {"add", {"a", "b"}, {}, {"the sum"}, {}},
       {"scale", {"x"}, {}, {"y"}, {"factor"}},
       {"mul_scalar", {"x"}, {"s"}, {"y"}, {}},
+      {"rescale_sum", {"sum", "from", "to"}, {}, {"the result"}, {}},
       {"copy", {"x"}, {}, {"y"}, {}},
       {"zeros", {}, {}, {"the result"}, {}},
       {"ones", {}, {}, {"the result"}, {}},

@@ -14,7 +14,7 @@ namespace {
 constexpr llvm::StringLiteral kHeader = "q35/embedding.cuh";
 constexpr int64_t kThreads = 256;
 
-/// y[t] = table[ids[t]].
+/// y[t] = table[ids[t]]; with {shard} 0 where ids[t] is -1.
 struct Embed : KernelFamily {
   StringRef op() const override { return "embed"; }
 
@@ -48,7 +48,8 @@ struct Embed : KernelFamily {
         .constant("columns", columns)
         .constant("vector", vector)
         .constant("rowVectors", columns / vector)
-        .constant("tableStride", stridesOf(table)[0]);
+        .constant("tableStride", stridesOf(table)[0])
+        .constant("shard", spec.flag("shard"));
     KernelPlan plan;
     plan.stages = {stage};
     return plan;
@@ -92,7 +93,7 @@ struct LocalIds : KernelFamily {
 };
 
 /// dtable[i] = sum of dy[t] over ids[t] = i, t ascending; with {accumulate =
-/// true} added to a third operand.
+/// true} added to a third operand. Ids of no row (-1 with {shard}) are skipped.
 struct EmbedBwd : KernelFamily {
   StringRef op() const override { return "embed_bwd"; }
 

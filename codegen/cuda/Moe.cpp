@@ -1,7 +1,8 @@
 // moe_experts and moe_experts_bwd; see q35/moe.cuh and q35/moe_hopper.cuh. With
 // {accumulate = true} the gradients of the parameters are added to two more
 // operands, which are laid out as they are. With {squares = true} there is one
-// more result, the sum of the squares of both, as they are stored.
+// more result, the sum of the squares of both, as they are stored. With {shard}
+// the slots of expert -1 are another rank's.
 //
 // Vectors of 16 bytes are used where columns and strides fill them; views are
 // expected to start at multiples of 8 elements then.
@@ -161,6 +162,7 @@ public:
     constants.constant("vectorHidden", vectorHidden);
     constants.constant("vectorWidth", vectorWidth);
     constants.constant("backward", backward);
+    constants.constant("shard", spec.flag("shard"));
   }
 
   /// Which rows belong to which expert.

@@ -173,6 +173,33 @@ Q35_DEVICE void add(const T *a, const T *b, T *sum) {
   map_two<P>([](const float (&in)[2], float (&out)[1]) { out[0] = in[0] + in[1]; }, a, b, sum);
 }
 
+// Doubles lose nothing on the way.
+template <class P>
+Q35_DEVICE void add(const double *a, const double *b, double *sum) {
+  constexpr int n = P::vector, unroll = P::unroll;
+#pragma unroll
+  for (int u = 0; u < unroll; ++u) {
+    uint vector = blockIdx.x * (blockDim.x * unroll) + threadIdx.x + u * blockDim.x;
+    if (vector >= uint(P::vectors)) continue;
+    Position at = position<P>(vector);
+    int64 to = offset_of<P>(vector, at, 2), left = offset_of<P>(vector, at, 0), right = offset_of<P>(vector, at, 1);
+#pragma unroll
+    for (int e = 0; e < n; ++e) sum[to + e] = a[left + e] + b[right + e];
+  }
+  if constexpr (P::tail > 0) {
+    int64 element = P::vectors * P::vector + threadIdx.x;
+    if (blockIdx.x + 1 == gridDim.x && threadIdx.x < uint(P::tail)) sum[element] = a[element] + b[element];
+  }
+}
+
+// A sum of exponentials of x - from, as one of exponentials of x - to.
+template <class P, class T>
+Q35_DEVICE void rescale_sum(const T *sum, const T *from, const T *to, T *result) {
+  const T *in[] = {sum, from, to};
+  T *out[] = {result};
+  map_elements<P, 3, 1>([](const float (&in)[3], float (&out)[1]) { out[0] = in[0] * expf(in[1] - in[2]); }, in, out);
+}
+
 template <class P, class T>
 Q35_DEVICE void scale(const T *x, T *y) {
   map_one<P>([](const float (&in)[1], float (&out)[1]) { out[0] = in[0] * P::factor; }, x, y);

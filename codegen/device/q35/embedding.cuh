@@ -3,7 +3,8 @@
 
 namespace q35 {
 
-// y[t] = table[ids[t]]. P: tokens, columns, vector, rowVectors of a row, tableStride.
+// y[t] = table[ids[t]]. P: tokens, columns, vector, rowVectors of a row, tableStride, shard: the id -1 is a row of another
+// rank, and its y 0.
 template <class P, class X, class Y>
 Q35_DEVICE void embed(const int *ids, const X *table, Y *y) {
   constexpr int n = P::vector, batch = 4;
@@ -12,7 +13,14 @@ Q35_DEVICE void embed(const int *ids, const X *table, Y *y) {
 #pragma unroll
   for (int i = 0; i < batch; ++i) {
     uint vector = first + i * blockDim.x, t = vector / uint(P::rowVectors);
-    if (t < P::tokens) load(value[i], table + ids[t] * int64(P::tableStride) + vector % uint(P::rowVectors) * n);
+    if (t >= P::tokens) continue;
+    int id = ids[t];
+    if (!P::shard || id >= 0) {
+      load(value[i], table + id * int64(P::tableStride) + vector % uint(P::rowVectors) * n);
+    } else {
+#pragma unroll
+      for (int e = 0; e < n; ++e) value[i][e] = 0;
+    }
   }
 #pragma unroll
   for (int i = 0; i < batch; ++i) {

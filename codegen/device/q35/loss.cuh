@@ -7,6 +7,8 @@
 //
 // P holds threads, vocab, ldl (a multiple of 8), first (token of the chunk), allTokens, and nll: the offset in bytes of a
 // float per token in the workspace.
+//
+// lm_stats.. is the head of one rank, whose rows are a part: labels count from its first row, -1 is a row of another rank.
 
 namespace q35 {
 
@@ -151,13 +153,12 @@ Q35_DEVICE void loss_gradient_row(const T *, const int *labels, const float *inv
 }
 
 // One block: the sum of all tokens' losses in f64, then times inv_count.
-template <class P>
-Q35_DEVICE void loss_total(const float *invCount, float *loss, unsigned char *workspace) {
+template <class P, class Nll>
+Q35_DEVICE void sum_losses(Nll nll, const float *invCount, float *loss) {
   constexpr int threads = P::threads;
   __shared__ double sums[threads];
-  const float *nll = loss_nll<P>(workspace);
   double sum = 0;
-  for (int token = threadIdx.x; token < int(P::allTokens); token += threads) sum += nll[token];
+  for (int token = threadIdx.x; token < int(P::allTokens); token += threads) sum += nll(token);
   sums[threadIdx.x] = sum;
 #pragma unroll
   for (int half = threads / 2; half > 0; half /= 2) {
@@ -165,6 +166,69 @@ Q35_DEVICE void loss_total(const float *invCount, float *loss, unsigned char *wo
     if (int(threadIdx.x) < half) sums[threadIdx.x] += sums[threadIdx.x + half];
   }
   if (threadIdx.x == 0) *loss = float(sums[0] * *invCount);
+}
+
+template <class P>
+Q35_DEVICE void loss_total(const float *invCount, float *loss, unsigned char *workspace) {
+  const float *nll = loss_nll<P>(workspace);
+  sum_losses<P>([=](int token) { return nll[token]; }, invCount, loss);
+}
+
+template <class P>
+Q35_DEVICE void lm_stats_loss(const int *labels, const float *invCount, const float *highest, const float *sum,
+                              const float *target, float *loss) {
+  sum_losses<P>(
+      [=](int token) {
+        return labels[token] == kIgnoredLabel ? 0.0f : highest[token] + logf(sum[token]) - target[token];
+      },
+      invCount, loss);
+}
+
+// A block per row: its statistics over the rows of this rank.
+template <class P, class T>
+Q35_DEVICE void stats_row(const int *labels, float *highest, float *sum, float *target, unsigned char *workspace) {
+  int row = blockIdx.x, token = int(P::first) + row, label = labels[token];
+  const T *logits = reinterpret_cast<const T *>(workspace) + row * int64(P::ldl);
+  Softmax all = block_softmax<P::threads>(read_row<P, 0>(logits, static_cast<Vec<T, kVec<T>> *>(nullptr)));
+  if (threadIdx.x > 0) return;
+  highest[token] = all.most;
+  sum[token] = all.sum;
+  target[token] = label >= 0 ? to_float(logits[label]) : 0;
+}
+
+// A block per row: the gradient in place of the logits, from the statistics of all ranks; 0 for a label that is ignored.
+template <class P, class T>
+Q35_DEVICE void stats_gradient_row(const int *labels, const float *invCount, const float *highest, const float *sum,
+                                   unsigned char *workspace) {
+  using Steps = RowSteps<P, T>;
+  using Vector = Vec<T, Steps::n>;
+  int row = blockIdx.x, token = int(P::first) + row, label = labels[token];
+  T *logits = reinterpret_cast<T *>(workspace) + row * int64(P::ldl);
+  float one = *invCount, most = highest[token], scale = one / sum[token];
+  auto gradient = [&](float x) { return label == kIgnoredLabel ? 0.0f : fast_exp2((x - most) * kLog2E) * scale; };
+  float own = label >= 0 ? gradient(to_float(logits[label])) - one : 0;
+  __syncthreads(); // Behind it nobody reads the target any more.
+  auto at = [&](int step) { return reinterpret_cast<Vector *>(logits) + step * Steps::threads + threadIdx.x; };
+  auto put = [&](int step, const Vector &vector) {
+    float x[Steps::n];
+    load(x, vector.v);
+#pragma unroll
+    for (int i = 0; i < Steps::n; ++i) x[i] = gradient(x[i]);
+    store(reinterpret_cast<T *>(at(step)), x);
+  };
+  for (int round = 0; round < Steps::rounds; ++round) {
+    Vector vector[Steps::batch];
+#pragma unroll
+    for (int i = 0; i < Steps::batch; ++i) vector[i] = *at(round * Steps::batch + i);
+#pragma unroll
+    for (int i = 0; i < Steps::batch; ++i) put(round * Steps::batch + i, vector[i]);
+  }
+  for (int step = Steps::rounds * Steps::batch; step < Steps::steps; ++step)
+    if (step * Steps::threads + int(threadIdx.x) < Steps::vectors) put(step, *at(step));
+  if (int last = Steps::vectors * Steps::n + threadIdx.x; last < int(P::vocab))
+    logits[last] = from_float<T>(gradient(to_float(logits[last])));
+  __syncthreads();
+  if (threadIdx.x == 0 && label >= 0) logits[label] = from_float<T>(own);
 }
 
 // Where a target has no library: the three products, see matmul_tile.
@@ -214,6 +278,15 @@ Q35_DEVICE void loss_dw(const T *h, C acc, float *dw, unsigned char *workspace) 
                                                       dw, P::m, P::n, P::k, P::lda, P::ldb, P::ldc, P::ldd);
 }
 
+// Of the first chunk, or added to that of those before.
+template <class P, class T>
+Q35_DEVICE void loss_first_dw(const T *h, float *dw, unsigned char *workspace) {
+  if constexpr (P::first == 0)
+    loss_dw<P>(h, NoAddend(), dw, workspace);
+  else
+    loss_dw<P>(h, static_cast<const float *>(dw), dw, workspace);
+}
+
 template <class P, class T>
 Q35_DEVICE void lm_loss_dh(const T *, const T *w, const int *, const float *, float *, T *dh, float *,
                            unsigned char *workspace) {
@@ -228,15 +301,45 @@ Q35_DEVICE void lm_loss_dh(const T *, const T *w, const int *, const float *, co
 template <class P, class T>
 Q35_DEVICE void lm_loss_dw(const T *h, const T *, const int *, const float *, float *, T *, float *dw,
                            unsigned char *workspace) {
-  if constexpr (P::first == 0)
-    loss_dw<P>(h, NoAddend(), dw, workspace);
-  else
-    loss_dw<P>(h, static_cast<const float *>(dw), dw, workspace);
+  loss_first_dw<P>(h, dw, workspace);
 }
 template <class P, class T>
 Q35_DEVICE void lm_loss_dw(const T *h, const T *, const int *, const float *, const float *acc, float *, T *, float *dw,
                            unsigned char *workspace) {
   loss_dw<P>(h, P::first == 0 ? acc : dw, dw, workspace);
 }
+
+// lm_stats(h, w, labels; highest, sum, target), lm_stats_grad(h, w, labels, inv_count, highest, sum; dh, dw) and with
+// {accumulate} also acc.
+
+#define Q35_STATS_KERNEL(name, call) \
+  template <class P, class T> \
+  Q35_DEVICE void lm_stats_##name(const T *h, const T *w, const int *labels, float *highest, float *sum, float *target, \
+                                  unsigned char *workspace) { \
+    call; \
+  }
+Q35_STATS_KERNEL(logits, (loss_logits<P>(h, w, workspace)))
+Q35_STATS_KERNEL(row, (stats_row<P, T>(labels, highest, sum, target, workspace)))
+#undef Q35_STATS_KERNEL
+
+#define Q35_STATS_GRAD_KERNEL(name, plain, accumulating) \
+  template <class P, class T> \
+  Q35_DEVICE void lm_stats_grad_##name(const T *h, const T *w, const int *labels, const float *invCount, \
+                                       const float *highest, const float *sum, T *dh, float *dw, \
+                                       unsigned char *workspace) { \
+    plain; \
+  } \
+  template <class P, class T> \
+  Q35_DEVICE void lm_stats_grad_##name(const T *h, const T *w, const int *labels, const float *invCount, \
+                                       const float *highest, const float *sum, const float *acc, T *dh, float *dw, \
+                                       unsigned char *workspace) { \
+    accumulating; \
+  }
+Q35_STATS_GRAD_KERNEL(logits, (loss_logits<P>(h, w, workspace)), (loss_logits<P>(h, w, workspace)))
+Q35_STATS_GRAD_KERNEL(gradient, (stats_gradient_row<P, T>(labels, invCount, highest, sum, workspace)),
+                      (stats_gradient_row<P, T>(labels, invCount, highest, sum, workspace)))
+Q35_STATS_GRAD_KERNEL(dh, (loss_dh<P>(w, dh, workspace)), (loss_dh<P>(w, dh, workspace)))
+Q35_STATS_GRAD_KERNEL(dw, (loss_first_dw<P>(h, dw, workspace)), (loss_dw<P>(h, P::first == 0 ? acc : dw, dw, workspace)))
+#undef Q35_STATS_GRAD_KERNEL
 
 } // namespace q35

@@ -7,7 +7,8 @@
 // expert follow each other; empty ones, which have no slot, fill them up to a multiple of 64, so that no 64 rows belong to
 // two experts. Activations of the workspace are by row, zeros in empty ones; x and dy are gathered by the products that
 // read them, and sums over the slots of a token read rows back in slot order. Row counts never leave the device: grids are
-// persistent and walk a list of row tiles.
+// persistent and walk a list of row tiles. With P::shard a slot of expert -1 is another rank's: it has no row, and what
+// would come of it is 0.
 
 namespace q35 {
 
@@ -77,7 +78,7 @@ struct RoutePlan {
   int *offsets; // [experts], first row of an expert
   int *tiles;   // [0]: row tiles; then an expert and a first row for each
   int *slots;   // [kRows], slot of a row, or -1
-  int *rows;    // [kSlots], row of a slot
+  int *rows;    // [kSlots], row of a slot, or -1
 
   Q35_DEVICE explicit RoutePlan(unsigned char *workspace) {
     counts = reinterpret_cast<int *>(workspace);
@@ -111,8 +112,10 @@ Q35_DEVICE void moe_plan_count(Args... args) {
   __syncthreads();
   int first = blockIdx.x * Plan::kBlockSlots;
   for (int i = threadIdx.x; i < Plan::kBlockSlots; i += blockDim.x)
-    if (int slot = first + i; slot < Plan::kSlots)
-      atomicAdd(&count[a.idx[slot / Plan::kTopK * P::idxStride + slot % Plan::kTopK]], 1);
+    if (int slot = first + i; slot < Plan::kSlots) {
+      int e = a.idx[slot / Plan::kTopK * P::idxStride + slot % Plan::kTopK];
+      if (!P::shard || e >= 0) atomicAdd(&count[e], 1);
+    }
   __syncthreads();
   for (int e = threadIdx.x; e < P::experts; e += blockDim.x) plan.counts[e * Plan::kBlocks + blockIdx.x] = count[e];
 }
@@ -182,7 +185,10 @@ Q35_DEVICE void moe_plan_rows(Args... args) {
 
   for (int i = thread; i < Plan::kBlockSlots; i += kThreads) {
     int e = expertOf[i], before = 0;
-    if (e < 0) continue;
+    if (e < 0) {
+      if (P::shard && first + i < Plan::kSlots) plan.rows[first + i] = -1;
+      continue;
+    }
     for (int other = 0; other < i; other += 4) {
       int4 four = *reinterpret_cast<const int4 *>(&expertOf[other]);
       before += (four.x == e) + (four.y == e && other + 1 < i) + (four.z == e && other + 2 < i) +
@@ -202,7 +208,10 @@ Q35_DEVICE void moe_plan_rows(Args... args) {
       at[1] = offset[e] + tile * Plan::kTileRows;
     }
     for (int row = total + lane; row < plan.aligned(total); row += 32) plan.slots[offset[e] + row] = -1;
-    if (e == P::experts - 1 && lane == 0) plan.tiles[0] = firstTile[e] + count;
+    if (e == P::experts - 1 && lane == 0) {
+      plan.tiles[0] = firstTile[e] + count;
+      if (P::shard && firstTile[e] + count == 0) plan.tiles[1] = plan.tiles[2] = 0; // Products look a tile ahead.
+    }
   }
 }
 
@@ -712,8 +721,10 @@ Q35_DEVICE void moe_combine(Args... args) {
     float sum[vec] = {};
 #pragma unroll 8
     for (int choice = 0; choice < P::topK; ++choice) {
+      int row = rows[choice];
+      if (P::shard && row < 0) continue;
       float value[vec];
-      load(value, buffers.out + rows[choice] * P::hidden + column);
+      load(value, buffers.out + row * P::hidden + column);
 #pragma unroll
       for (int i = 0; i < vec; ++i) sum[i] += value[i];
     }
@@ -721,9 +732,11 @@ Q35_DEVICE void moe_combine(Args... args) {
   }
   if constexpr (P::backward) {
     for (int choice = threadIdx.x; choice < P::topK; choice += blockDim.x) {
-      const float *partial = buffers.partial + rows[choice] * P::parts;
+      int row = rows[choice];
+      const float *partial = buffers.partial + row * P::parts;
       float sum = 0;
-      for (int part = 0; part < P::parts; ++part) sum += partial[part];
+      for (int part = 0; part < P::parts; ++part)
+        if (!P::shard || row >= 0) sum += partial[part];
       a.dweights[token * P::dweightsStride + choice] = sum;
     }
   }

@@ -24,6 +24,24 @@ std::vector<ShapeCase> shapeCases() {
           {{3, 2, 5}, {20, 6, 1}}};
 }
 
+// Sums of squares that do not nest, of several meshes of ranks, are added up.
+TEST_F(CudaKernelTest, AddTakesF64) {
+  Array a = f64({}), b = f64({});
+  a.set(0, 1.0);
+  b.set(0, 0x1p-40);
+  run("add", "{}", {a, b}, {f64({})}, [](const Arrays &, const Arrays &out) {
+    EXPECT_EQ(out[0][0], 1.0 + 0x1p-40);
+  });
+  Array c = f64({1003}), d = f64({1003});
+  for (int64_t i = 0; i < 1003; ++i)
+    c.set(i, double(i)), d.set(i, 0x1p-40);
+  run("add", "{}", {c, d}, {f64({1003})},
+      [](const Arrays &, const Arrays &out) {
+        for (int64_t i = 0; i < 1003; ++i)
+          ASSERT_EQ(out[0][i], double(i) + 0x1p-40);
+      });
+}
+
 TEST_F(CudaKernelTest, CastsRoundOnce) {
   for (const ShapeCase &c : shapeCases())
     for (Kind from : kFloatKinds)

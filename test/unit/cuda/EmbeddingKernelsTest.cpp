@@ -62,6 +62,47 @@ TEST_F(CudaKernelTest, EmbedIsExact) {
           });
 }
 
+// Rows of other ranks are 0, and their gradients nobody's here.
+TEST_F(CudaKernelTest, EmbedOfAPartOfTheTable) {
+  for (Kind t : kFloatKinds)
+    for (const EmbedCase &c : {EmbedCase{50, 13, 37, 3}, {300, 97, 64, 2}})
+      for (bool none : {false, true}) {
+        Array ids = someIds(c.tokens, c.vocab, c.often);
+        for (int64_t i = 0; i < c.tokens; ++i)
+          if (none || i % 3 != 0)
+            ids.set(i, -1);
+        run("embed", "{shard}", {ids, random(t, {c.vocab, c.columns}, 1)},
+            {zeros(t, {c.tokens, c.columns})},
+            [&](const Arrays &in, const Arrays &out) {
+              Doubles y(out[0].size());
+              expectOk(reference::embed<double>(
+                  valuesOf<int32_t>(in[0]), valuesOf(in[1]), c.tokens, c.vocab,
+                  c.columns, absl::MakeSpan(y), /*shard=*/true));
+              EXPECT_EQ(valuesOf(out[0]), y);
+            });
+        for (bool accumulate : {false, true}) {
+          Arrays inputs = {random(t, {c.tokens, c.columns}, 2), ids};
+          if (accumulate)
+            inputs.push_back(random({c.vocab, c.columns}, 3));
+          run("embed_bwd",
+              "{vocab = " + std::to_string(c.vocab) +
+                  " : i64, shard, accumulate = " +
+                  (accumulate ? "true" : "false") + "}",
+              inputs, {f32({c.vocab, c.columns})},
+              [&](const Arrays &in, const Arrays &out) {
+                Doubles dtable(out[0].size());
+                expectOk(reference::embedBwd<double>(
+                    valuesOf(in[0]), valuesOf<int32_t>(in[1]), c.tokens,
+                    c.vocab, c.columns, absl::MakeSpan(dtable),
+                    /*shard=*/true));
+                for (int64_t i = 0; accumulate && i < out[0].size(); ++i)
+                  dtable[i] += in[2][i];
+                expectNear(out[0], dtable, 1e-5, "dtable");
+              });
+        }
+      }
+}
+
 TEST_F(CudaKernelTest, EmbedBwdAddsRowsOfOneId) {
   for (Kind t : kFloatKinds)
     for (bool accumulate : {false, true})

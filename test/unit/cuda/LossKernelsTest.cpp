@@ -145,6 +145,172 @@ TEST_F(CudaLossTest, A27WorkspaceIsSmallerThanAllLogits) {
   }
 }
 
+/// The head split over ranks, a part at a time: statistics of each, then what
+/// the ranks make of them, against the whole head.
+class CudaLossPartsTest : public CudaLossTest {
+protected:
+  void checkParts(Kind t, int64_t tokens, std::vector<int64_t> parts,
+                  int64_t columns, double scale, int64_t ignored) {
+    int64_t vocab = 0;
+    for (int64_t part : parts)
+      vocab += part;
+    SCOPED_TRACE(testing::Message() << tokens << " tokens, " << vocab
+                                    << " ids, " << columns << " columns");
+    Array h = random(t, {tokens, columns}, 1, scale);
+    Array weight = random(t, {vocab, columns}, 2);
+    Array labels = makeLabels(tokens, vocab, ignored);
+    Array invCount = scalar(1.0 / double(tokens));
+    Expected e =
+        reference({h, weight, labels, invCount}, tokens, vocab, columns);
+    double single = t == Kind::F32 ? 4e-6 : 6e-3;
+    double vectors = t == Kind::F32 ? 1e-5 : 6e-3;
+
+    Arrays weights, local, stats; // of the parts
+    int64_t first = 0;
+    for (int64_t part : parts) {
+      Array rows = zeros(t, {part, columns}), mine = i32({tokens});
+      for (int64_t i = 0; i < rows.size(); ++i)
+        rows.set(i, weight[first * columns + i]);
+      for (int64_t i = 0; i < tokens; ++i) {
+        double label = labels[i], own = label - double(first);
+        bool inside = own >= 0 && own < double(part);
+        mine.set(i, label < 0 ? label : inside ? own : -1);
+      }
+      weights.push_back(rows);
+      local.push_back(mine);
+      first += part;
+      std::vector<double> highest(tokens), sum(tokens), target(tokens);
+      expectOk(reference::lmStats<double>(
+          valuesOf(h), valuesOf(rows), valuesOf<int32_t>(mine), tokens, part,
+          columns, absl::MakeSpan(highest), absl::MakeSpan(sum),
+          absl::MakeSpan(target)));
+      run("lm_stats", "{}", {h, rows, mine},
+          {f32({tokens}), f32({tokens}), f32({tokens})},
+          [&](const Arrays &, const Arrays &out) {
+            expectNearL2(out[0], highest, single, "highest");
+            if (t == Kind::F32 && scale < 10)
+              expectNearL2(out[1], sum, 1e-5, "sum");
+            expectNearL2(out[2], target, single, "target");
+            for (int64_t i = 0; i < tokens; ++i)
+              if (mine[i] < 0)
+                ASSERT_EQ(out[2][i], 0) << i;
+            made = out;
+          });
+      stats.insert(stats.end(), made.begin(), made.end());
+    }
+    // What the reductions make of them.
+    Array highest = f32({tokens}), sum = f32({tokens}), target = f32({tokens});
+    for (int64_t i = 0; i < tokens; ++i) {
+      double largest = stats[0][i], total = 0, logit = 0;
+      for (size_t p = 0; p < parts.size(); ++p)
+        largest = std::max(largest, stats[3 * p][i]);
+      for (size_t p = 0; p < parts.size(); ++p) {
+        total += stats[3 * p + 1][i] * std::exp(stats[3 * p][i] - largest);
+        logit += stats[3 * p + 2][i];
+      }
+      highest.set(i, largest);
+      sum.set(i, total);
+      target.set(i, logit);
+    }
+    run("rescale_sum", "{}", {stats[1], stats[0], highest}, {f32({tokens})},
+        [&](const Arrays &in, const Arrays &out) {
+          std::vector<double> want(tokens);
+          for (int64_t i = 0; i < tokens; ++i)
+            want[i] = in[0][i] * std::exp(in[1][i] - in[2][i]);
+          expectNearL2(out[0], want, 2e-6, "rescaled");
+        });
+    run("lm_stats_loss", "{}", {local[0], invCount, highest, sum, target},
+        {f32({})}, [&](const Arrays &, const Arrays &out) {
+          expectNear(out[0], e.loss, single, "loss");
+        });
+    std::vector<double> dh(tokens * columns);
+    first = 0;
+    for (size_t p = 0; p < parts.size(); ++p) {
+      bool accumulate = p == 0; // One of either kind.
+      Arrays in = {h, weights[p], local[p], invCount, highest, sum};
+      if (accumulate)
+        in.push_back(random({parts[p], columns}, 5, 1e-2));
+      run("lm_stats_grad", accumulate ? "{accumulate = true}" : "{}", in,
+          {zeros(t, {tokens, columns}), f32({parts[p], columns})},
+          [&](const Arrays &, const Arrays &out) {
+            std::vector<double> dw(
+                e.dw.begin() + first * columns,
+                e.dw.begin() + (first + parts[p]) * columns);
+            for (size_t i = 0; accumulate && i < dw.size(); ++i)
+              dw[i] += in[6][i];
+            expectNearL2(out[1], dw, 2 * vectors, "dweight");
+            made = out;
+          });
+      for (size_t i = 0; i < dh.size(); ++i)
+        dh[i] += made[0][i];
+      first += parts[p];
+    }
+    Array all = f32({tokens, columns});
+    for (size_t i = 0; i < dh.size(); ++i)
+      all.set(i, dh[i]);
+    expectNearL2(all, e.dh, 2 * vectors, "dh");
+  }
+  Arrays made;
+};
+
+TEST_F(CudaLossPartsTest, EqualTheWholeHead) {
+  for (Kind t : kFloatKinds)
+    checkParts(t, 150, {165, 81}, 72, 0.5, 7); // two chunks
+}
+
+TEST_F(CudaLossPartsTest, LongRows) {
+  checkParts(Kind::BF16, 3, {35000, 1}, 8, 1, 100);
+}
+
+// The largest logit of a rank is far below that of all.
+TEST_F(CudaLossPartsTest, LargeLogitsStayFinite) {
+  checkParts(Kind::F32, 65, {40, 30}, 8, 40, 9);
+}
+
+TEST_F(CudaLossPartsTest, LabelsOfNoneGiveZeroGradients) {
+  for (Kind t : kFloatKinds) {
+    Arrays in = {random(t, {66, 8}, 1), random(t, {20, 8}, 2),
+                 makeLabels(66, 20, 1), scalar(1), f32({66}), f32({66})};
+    run("lm_stats_grad", "{}", in, {zeros(t, {66, 8}), f32({20, 8})},
+        [&](const Arrays &, const Arrays &out) {
+          for (const Array &array : out)
+            for (int64_t i = 0; i < array.size(); ++i)
+              ASSERT_EQ(array[i], 0);
+        });
+  }
+}
+
+TEST_F(CudaLossPartsTest, A27WorkspaceIsSmallerThanAllLogits) {
+  int64_t vocab = 62080, columns = 1024, tokens = 8192;
+  Type bf16 = BFloat16Type::get(&context), f32 = Float32Type::get(&context);
+  MemRefType stat = MemRefType::get({tokens}, f32);
+  KernelSpec spec{
+      "lm_stats_grad",
+      DictionaryAttr::get(&context),
+      {MemRefType::get({tokens, columns}, bf16),
+       MemRefType::get({vocab, columns}, bf16),
+       MemRefType::get({tokens}, IntegerType::get(&context, 32)),
+       MemRefType::get({}, f32), stat, stat},
+      {MemRefType::get({tokens, columns}, bf16),
+       MemRefType::get({vocab, columns}, f32)}};
+  auto p = plan(spec, "sm_90a");
+  ASSERT_TRUE(p);
+  EXPECT_LT(p->workspaceBytes,
+            tokens * vocab * 2 * 3 / 4 + (int64_t(32) << 20));
+  EXPECT_EQ(p->stages.size(), 8u);
+  for (const Stage &stage : p->stages)
+    if (const auto *gemm = std::get_if<GemmStage>(&stage))
+      EXPECT_EQ(gemm->workspace.arg, 8u);
+}
+
+TEST_F(CudaLossPartsTest, RefusesStatisticsOfAnotherLength) {
+  expectRefused("lm_stats_grad", "{}",
+                {f32({4, 8}), f32({20, 8}), i32({4}), scalar(1), f32({4}),
+                 f32({5})},
+                {f32({4, 8}), f32({20, 8})},
+                "lm_stats_grad: sum is [5] of f32, expected [4] of f32");
+}
+
 TEST_F(CudaLossTest, RefusesLabelsOfAnotherLength) {
   expectRefused("lm_loss", "{}",
                 {f32({4, 8}), f32({20, 8}), i32({5}), scalar(1)}, {f32({})},

@@ -32,45 +32,57 @@ Array routing(int64_t tokens, int64_t topK, Choose choose) {
 
 class CudaMoeTest : public CudaKernelTest {
 protected:
-  template <typename Choose> void check(MoeDims d, Choose choose) {
+  template <typename Choose>
+  void check(MoeDims d, Choose choose, bool shard = false) {
     for (Kind kind : kFloatKinds)
-      check(kind, d, routing(d.tokens, d.topK, choose));
+      check(kind, d, routing(d.tokens, d.topK, choose), shard);
   }
-  template <typename Choose> void checkHopper(MoeDims d, Choose choose) {
+  template <typename Choose>
+  void checkHopper(MoeDims d, Choose choose, bool shard = false) {
     target = "emulated_sm_90a";
-    check(Kind::BF16, d, routing(d.tokens, d.topK, choose));
+    check(Kind::BF16, d, routing(d.tokens, d.topK, choose), shard);
   }
 
-  void check(Kind kind, MoeDims d, Array idx) {
+  void check(Kind kind, MoeDims d, Array idx, bool shard) {
+    auto attrs = [&](std::string text) {
+      return "{" + text + (!shard ? "" : text.empty() ? "shard" : ", shard") +
+             "}";
+    };
     SCOPED_TRACE(testing::Message()
                  << d.tokens << " tokens, " << d.experts << " experts, "
                  << (kind == Kind::BF16 ? "bf16" : "f32"));
     // bf16: h, rows of y and dx, and gate and up in the backward pass, are
     // rounded on the way.
     double near = kind == Kind::BF16 ? 4.5e-3 : 2e-6;
-    if (d.tokens * d.topK < 16)
+    int64_t slots = 0;
+    for (int64_t i = 0; i < idx.size(); ++i)
+      slots += idx[i] >= 0;
+    if (slots < 16)
       near *= 2; // Few elements: their errors do not average out.
     Array x = random(kind, {d.tokens, d.hidden}, 1);
     Array weights = random({d.tokens, d.topK}, 2);
     Array gateUp =
         random(kind, {d.experts, 2 * d.intermediate, d.hidden}, 3, 0.4);
     Array down = random(kind, {d.experts, d.hidden, d.intermediate}, 4, 0.4);
-    run("moe_experts", "{}", {x, weights, idx, gateUp, down},
+    run("moe_experts", attrs(""), {x, weights, idx, gateUp, down},
         {zeros(kind, {d.tokens, d.hidden})},
         [&](const Arrays &in, const Arrays &out) {
           std::vector<double> y(x.size());
           expectOk(reference::moeExperts<double>(
               valuesOf(in[0]), valuesOf(in[1]), valuesOf<int32_t>(in[2]),
-              valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y)));
+              valuesOf(in[3]), valuesOf(in[4]), d, absl::MakeSpan(y), shard));
           expectNearL2(out[0], y, near, "y");
         });
     for (bool accumulate : {false, true}) {
+      if (shard && !accumulate)
+        continue;
       Arrays made, inputs = {random(kind, {d.tokens, d.hidden}, 5), x, weights, idx,
                        gateUp, down};
       if (accumulate)
         for (const Array &weight : {gateUp, down})
           inputs.push_back(random(weight.shape(), 6));
-      run("moe_experts_bwd", accumulate ? "{accumulate = true}" : "{}", inputs,
+      run("moe_experts_bwd", attrs(accumulate ? "accumulate = true" : ""),
+          inputs,
           {zeros(kind, {d.tokens, d.hidden}), f32({d.tokens, d.topK}),
            f32({d.experts, 2 * d.intermediate, d.hidden}),
            f32({d.experts, d.hidden, d.intermediate})},
@@ -81,7 +93,7 @@ protected:
                 valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
                 valuesOf<int32_t>(in[3]), valuesOf(in[4]), valuesOf(in[5]), d,
                 absl::MakeSpan(dx), absl::MakeSpan(dweights),
-                absl::MakeSpan(dGateUp), absl::MakeSpan(dDown)));
+                absl::MakeSpan(dGateUp), absl::MakeSpan(dDown), shard));
             for (size_t i = 0; accumulate && i < dGateUp.size(); ++i)
               dGateUp[i] += in[6][i];
             for (size_t i = 0; accumulate && i < dDown.size(); ++i)
@@ -93,7 +105,10 @@ protected:
             // A18: nothing is left over for experts without tokens.
             std::vector<bool> used(d.experts, false);
             for (int64_t i = 0; i < in[3].size(); ++i)
-              used[static_cast<int64_t>(in[3][i])] = true;
+              if (in[3][i] >= 0)
+                used[static_cast<int64_t>(in[3][i])] = true;
+              else // Nothing is due to a slot of another rank.
+                ASSERT_EQ(out[1][i], 0) << "slot " << i;
             for (int result : {2, 3})
               for (int64_t i = 0; i < out[result].size(); ++i)
                 if (!used[i / (out[result].size() / d.experts)])
@@ -101,8 +116,8 @@ protected:
                       << "result " << result;
             made = out;
           });
-      checkSquares(accumulate ? "{accumulate = true, squares = true}"
-                              : "{squares = true}",
+      checkSquares(attrs(accumulate ? "accumulate = true, squares = true"
+                                    : "squares = true"),
                    inputs, made);
     }
   }
@@ -136,6 +151,43 @@ protected:
 TEST_F(CudaMoeTest, DebugSize) {
   check(MoeDims{128, 64, 8, 2, 64},
         [](int64_t t, int64_t j) { return (t * 5 + j * 3) % 8; });
+}
+
+/// Experts of one rank of several, the first three of eight: most slots are of
+/// others.
+double firstThree(int64_t expert) { return expert < 3 ? expert : -1; }
+
+TEST_F(CudaMoeTest, SlotsOfOtherRanks) {
+  MoeDims d{300, 33, 3, 2, 24};
+  check(Kind::F32, d, routing(d.tokens, d.topK, [](int64_t t, int64_t j) {
+          return firstThree((t * 5 + j * 3) % 8);
+        }),
+        /*shard=*/true);
+  // More choices than the rank has experts.
+  d = MoeDims{9, 8, 1, 4, 8};
+  check(Kind::BF16, d, routing(d.tokens, d.topK, [](int64_t t, int64_t j) {
+          return j == t % 4 ? 0 : -1;
+        }),
+        /*shard=*/true);
+}
+
+TEST_F(CudaMoeTest, AllSlotsOfOtherRanks) {
+  MoeDims d{9, 8, 2, 2, 8};
+  check(Kind::F32, d,
+        routing(d.tokens, d.topK, [](int64_t, int64_t) { return -1; }),
+        /*shard=*/true);
+}
+
+TEST_F(CudaMoeTest, HopperSlotsOfOtherRanks) {
+  checkHopper(
+      MoeDims{150, 128, 3, 4, 64},
+      [](int64_t t, int64_t j) { return firstThree((t * 5 + j * 3) % 8); },
+      /*shard=*/true);
+}
+
+TEST_F(CudaMoeTest, HopperAllSlotsOfOtherRanks) {
+  checkHopper(MoeDims{70, 64, 2, 2, 64}, [](int64_t, int64_t) { return -1; },
+              /*shard=*/true);
 }
 
 TEST_F(CudaMoeTest, SizesThatFillNoVector) {
