@@ -131,12 +131,18 @@ std::string describeRun(const RunSetup &setup, int threads, const Step *step) {
       absl::StrAppend(&text, "mfu     not known: no dense bf16 peak of ",
                       device->name, " is on record\n");
   }
+  // A rank of a context-parallel group sees a part of every row.
+  bool ranks = message.has_mesh();
+  int64_t dataRanks =
+      ranks ? message.mesh().dpr() * message.mesh().dps() : 1;
+  int64_t rowTokens = message.io().tokens() * (ranks ? message.mesh().cp() : 1);
   absl::StrAppend(&text, "step    ", groupDigits(recipe.train.rows),
                   recipe.train.rows == 1 ? " row of " : " rows of ",
-                  groupDigits(message.io().tokens()), " tokens = ",
-                  groupDigits(recipe.train.rows * message.io().tokens()),
+                  groupDigits(rowTokens), " tokens = ",
+                  groupDigits(recipe.train.rows * rowTokens),
                   " slots: microbatch 1 row x accumulation ",
-                  recipe.train.rows, " x 1 rank\n");
+                  recipe.train.rows / dataRanks, " x ", dataRanks,
+                  ranks ? " data" : "", dataRanks == 1 ? " rank\n" : " ranks\n");
   return text;
 }
 
