@@ -203,12 +203,12 @@ const std::vector<BadCase> &badCases() {
                 (f / "out");
        },
        {"needs 14.6 MB", "1.0 MB"}},
-      {"several_ranks",
+      {"mesh_that_does_not_divide",
        [](const TempFolder &f) {
-         return tool("qwen35c") + " debug --set parallel.tp=2 -o " +
+         return tool("qwen35c") + " debug --set parallel.tp=3 -o " +
                 (f / "out");
        },
-       {"parallel.tp", "2", "one rank"}},
+       {"tp=3", "4 query heads", "nearest meshes"}},
       {"unwritable_output",
        [](const TempFolder &f) {
          return tool("qwen35c") + " debug --tokens 64 -q -o " +
