@@ -192,11 +192,12 @@ private:
   static void keepStateSharding(func::FuncOp finish,
                                 const llvm::StringMap<qplan::ParamOp> &params) {
     auto differs = [&](qplan::ParamOp param, Attribute sharding) {
-      return sharding && sharding != param->getAttr(qdist::kShardingAttr);
+      return param && sharding &&
+             sharding != param->getAttr(qdist::kShardingAttr);
     };
     for (unsigned i = 0; i < finish.getNumArguments(); ++i)
       if (attr(finish, i, kRoleAttr) == "m") {
-        qplan::ParamOp param = params.at(attr(finish, i, kNameAttr));
+        qplan::ParamOp param = params.lookup(attr(finish, i, kNameAttr));
         Attribute sharding = finish.getArgAttr(i, qdist::kShardingAttr);
         if (differs(param, sharding))
           param->setAttr(qdist::kMomentsAttr, sharding);
@@ -205,7 +206,7 @@ private:
       auto alias = finish.getResultAttrOfType<IntegerAttr>(i, kAliasAttr);
       if (!alias || attr(finish, alias.getInt(), kRoleAttr) != "grad")
         continue;
-      qplan::ParamOp param = params.at(attr(finish, alias.getInt(), kNameAttr));
+      qplan::ParamOp param = params.lookup(attr(finish, alias.getInt(), kNameAttr));
       Attribute sharding = finish.getResultAttr(i, qdist::kShardingAttr);
       if (differs(param, sharding))
         param->setAttr(qdist::kGradientAttr, sharding);
