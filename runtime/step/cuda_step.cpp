@@ -108,6 +108,7 @@ public:
       blas->destroy(handle);
     for (auto &[blob, module] : modules)
       api->moduleUnload(module);
+    exchanges.close();
     if (upload)
       api->streamDestroy(upload);
     if (stream)

@@ -43,6 +43,12 @@ public:
   /// Errors  those of Exchanges::run and of the driver.
   absl::Status run(uint32_t index);
 
+  /// Ends the communicators, which use the stream.
+  void close() {
+    exchanges = Exchanges();
+    nccl.reset();
+  }
+
   /// The number of this rank in its group of a communicator.
   int coordinate(uint32_t communicator) const {
     return exchanges.coordinate(communicator);
