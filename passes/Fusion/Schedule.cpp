@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/Traffic.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Fusion/CostModel.h"
 #include "passes/Fusion/Passes.h"
@@ -25,31 +26,6 @@ bool isExchange(Operation *op) {
   return isa_and_nonnull<qdist::AllGatherOp, qdist::AllReduceOp,
                          qdist::ReduceScatterOp, qdist::AllToAllOp,
                          qdist::ShiftOp>(op);
-}
-
-/// sum = add(argument, reduction): it can wait for its sum's reader.
-bool isAccumulation(Operation *op) {
-  auto add = dyn_cast<AddOp>(op);
-  if (!add)
-    return false;
-  for (bool swapped : {false, true}) {
-    Operation *made = (swapped ? add.getA() : add.getB()).getDefiningOp();
-    if (isa<BlockArgument>(swapped ? add.getB() : add.getA()) &&
-        isa_and_nonnull<qdist::AllReduceOp, qdist::ReduceScatterOp,
-                        qdist::WaitOp>(made))
-      return true;
-  }
-  return false;
-}
-
-int64_t bytesOf(ValueRange values) {
-  int64_t bytes = 0;
-  for (Value value : values) {
-    auto type = cast<RankedTensorType>(value.getType());
-    bytes += llvm::divideCeil(
-        type.getNumElements() * type.getElementTypeBitWidth(), 8);
-  }
-  return bytes;
 }
 
 class Scheduler {
@@ -103,13 +79,13 @@ private:
 
   /// What is in flight while a collective runs: both of its sides.
   static int64_t inFlight(Operation *op) {
-    return bytesOf(op->getOperands()) + bytesOf(op->getResults());
+    return qdist::bytesOf(op->getOperands()) + qdist::bytesOf(op->getResults());
   }
 
   SmallVector<Operation *> sinkAccumulations() {
     SmallVector<Operation *> sunk;
     for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-      if (isAccumulation(&op))
+      if (qdist::isAccumulation(&op))
         if (Operation *reader = firstReader(&op)) {
           op.moveBefore(reader);
           sunk.push_back(&op);

@@ -1,3 +1,4 @@
+#include "dialect/QDist/IR/Traffic.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
 #include "passes/Partition/Passes.h"
 
@@ -16,33 +17,9 @@ bool isReduction(Operation *op) {
   return isa_and_nonnull<qdist::AllReduceOp, qdist::ReduceScatterOp>(op);
 }
 
-/// sum = add(argument, reduction): it can wait for its sum's reader.
-bool isAccumulation(Operation *op) {
-  auto add = dyn_cast<AddOp>(op);
-  if (!add)
-    return false;
-  for (bool swapped : {false, true}) {
-    Value argument = swapped ? add.getB() : add.getA();
-    Value other = swapped ? add.getA() : add.getB();
-    if (isa<BlockArgument>(argument) && isReduction(other.getDefiningOp()))
-      return true;
-  }
-  return false;
-}
-
-int64_t bytesOf(ValueRange values) {
-  int64_t bytes = 0;
-  for (Value value : values) {
-    auto type = cast<RankedTensorType>(value.getType());
-    bytes += llvm::divideCeil(
-        type.getNumElements() * type.getElementTypeBitWidth(), 8);
-  }
-  return bytes;
-}
-
 /// What a collective moves: its larger side.
 int64_t bytesOf(Operation *op) {
-  return std::max(bytesOf(op->getOperands()), bytesOf(op->getResults()));
+  return std::max(qdist::bytesOf(op->getOperands()), qdist::bytesOf(op->getResults()));
 }
 
 /// Packs the collectives of one function.
@@ -59,7 +36,7 @@ public:
       if (isReduction(&op))
         order[&op] = order.size();
     for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
-      if (isReduction(&op) || isAccumulation(&op)) {
+      if (isReduction(&op) || qdist::isAccumulation(&op)) {
         Operation *reader = firstReader(&op);
         if (!reader)
           continue;
@@ -80,7 +57,7 @@ public:
         levels.resize(std::max<size_t>(levels.size(), depth + 1));
         levels[depth].push_back(&op);
         depths[&op] = depth + 1;
-      } else if (isAccumulation(&op)) {
+      } else if (qdist::isAccumulation(&op)) {
         depths[&op] = depth;
       }
     }
