@@ -49,6 +49,7 @@
 //   which compiles, runs in two orders and in place, and compares.
 
 #include "codegen/cpu/Kernel.h"
+#include "codegen/kernel/Stripes.h"
 #include "codegen/cpu/Val.h"
 
 namespace qwen35::codegen::cpu {
@@ -174,12 +175,6 @@ private:
   View table;
   int64_t rankTokens = 0, ranks = 0;
 };
-
-/// Checks that an operand is the stripe table of some number of ranks, which it
-/// returns, for a rank of `tokens`.
-llvm::FailureOr<int64_t> requireStripes(const KernelSpec &spec,
-                                        mlir::MemRefType stripes,
-                                        int64_t tokens, EmitError emitError);
 
 /// Builds the body of one task of one stage.
 class KernelBuilder {

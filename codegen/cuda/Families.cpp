@@ -19,6 +19,7 @@ void registerAllKernels() {
     registerOptimizerKernels();
     registerRopeKernels();
     registerRouterKernels();
+    registerStripeKernels();
     return true;
   }();
   (void)once;

@@ -17,6 +17,7 @@ void registerNormKernels();
 void registerOptimizerKernels();
 void registerRopeKernels();
 void registerRouterKernels();
+void registerStripeKernels();
 
 } // namespace qwen35::codegen::cuda
 

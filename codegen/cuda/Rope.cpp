@@ -3,6 +3,7 @@
 
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Rows.h"
+#include "codegen/cuda/Stripes.h"
 
 #include "runtime/schema/seq_table.h"
 
@@ -21,14 +22,18 @@ namespace {
 constexpr const char *kHeader = "q35/rope.cuh";
 constexpr int64_t kThreads = 256;
 
-/// (cos, sin) of (t - first token of the document) * theta^(-2j/R), in f64.
+/// (cos, sin) of (t - first token of the document) * theta^(-2j/R), in f64;
+/// cp_rope_table is of a rank's stripes of a row.
 class RopeTable : public KernelFamily {
 public:
-  StringRef op() const override { return "rope_table"; }
+  explicit RopeTable(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_rope_table" : "rope_table";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 1, 1, emitError)) ||
+    if (failed(requireCounts(spec, striped ? 2 : 1, 1, emitError)) ||
         failed(requireAttrs(spec, {"theta", "rotary_dim", "tokens", "max_docs"},
                             emitError)))
       return failure();
@@ -36,7 +41,7 @@ public:
     SeqTable seq{spec.integer("tokens"), spec.integer("max_docs")};
     int64_t rotary = spec.integer("rotary_dim");
     if (rotary <= 0 || rotary % 2) {
-      emitError() << "rope_table: rotary_dim must be positive and even, got "
+      emitError() << spec.op << ": rotary_dim must be positive and even, got "
                   << rotary;
       return failure();
     }
@@ -58,11 +63,21 @@ public:
     stage.constant("tokens", seq.tokens)
         .constant("pairs", rotary / 2)
         .constant("docStart", seq.docStart());
+    if (striped) {
+      FailureOr<int64_t> ranks =
+          requireStripes(spec, spec.inputs[1], seq.tokens, emitError);
+      if (failed(ranks))
+        return failure();
+      setStripes(stage, {seq.tokens, *ranks});
+    }
     stage.constants.emplace_back("logTheta", theta);
     KernelPlan plan;
     plan.stages = {stage};
     return plan;
   }
+
+private:
+  bool striped;
 };
 
 /// The stage of `op`, or of its form for any sizes, `op`_any.
@@ -162,7 +177,8 @@ public:
 } // namespace
 
 void registerRopeKernels() {
-  registerKernel(std::make_unique<RopeTable>());
+  registerKernel(std::make_unique<RopeTable>(/*striped=*/false));
+  registerKernel(std::make_unique<RopeTable>(/*striped=*/true));
   registerKernel(std::make_unique<Rope>());
   registerKernel(std::make_unique<RmsNormRope>());
 }

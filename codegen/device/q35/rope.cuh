@@ -1,6 +1,7 @@
 #pragma once
 // Rotary positions: the table of angles, rope, and the group of a head norm and the rotation that reads it. MODEL.md 3.2, 3.3.
 #include "q35/norm.cuh"
+#include "q35/stripes.cuh"
 
 namespace q35 {
 
@@ -34,16 +35,28 @@ Q35_DEVICE void sin_cos(double x, double &sine, double &cosine) {
 }
 
 // (cos, sin) of (t - first token of the document) * theta^(-j / pairs). Constants: tokens, pairs, docStart (word of the
-// document table), logTheta (double, base 2).
-template <class P>
-Q35_DEVICE void rope_table(const int *seq, float *table) {
+// document table), logTheta (double, base 2). before(begin) is what the document has before a segment.
+template <class P, class Before>
+Q35_DEVICE void angles_of_tokens(const int *seq, float *table, const Before &before) {
   int64 at = int64(blockIdx.x) * blockDim.x + threadIdx.x;
   if (at >= P::tokens * P::pairs) return;
   int token = int(at / P::pairs), pair = int(at % P::pairs);
   double frequency = exp2(P::logTheta * -double(pair) / double(P::pairs)), sine, cosine;
-  sin_cos(double(token - seq[P::docStart + token]) * frequency, sine, cosine);
+  int begin = seq[P::docStart + token];
+  sin_cos(double(token - begin + before(begin)) * frequency, sine, cosine);
   float both[2] = {float(cosine), float(sine)};
   store(table + 2 * at, both);
+}
+
+template <class P>
+Q35_DEVICE void rope_table(const int *seq, float *table) {
+  angles_of_tokens<P>(seq, table, [](int) { return 0; });
+}
+
+// Constants: also those of Stripes.
+template <class P>
+Q35_DEVICE void cp_rope_table(const int *seq, const int *stripes, float *table) {
+  angles_of_tokens<P>(seq, table, [&](int begin) { return Stripes<P>{stripes}.before(begin); });
 }
 
 // Pairs (j, j + half) of the first dims of each head turned by the angles of the table, or back; the other dims are

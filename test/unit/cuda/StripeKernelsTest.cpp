@@ -1,0 +1,227 @@
+// Kernels of one rank's stripes of a row against the reference ops.
+
+#include "test/unit/cuda/CudaKernelTest.h"
+#include "test/unit/support/StripedCase.h"
+
+#include <cmath>
+
+namespace qwen35::codegen::cuda {
+namespace {
+
+using absl::MakeSpan;
+
+class CudaStripeTest : public CudaKernelTest {};
+
+//===----------------------------------------------------------------------===//
+// Convolution, rotary positions
+//===----------------------------------------------------------------------===//
+
+TEST_F(CudaStripeTest, TailsMatchTheReference) {
+  size_t number = 0;
+  for (const Rank &rank : ranks())
+    for (Kind kind : kFloatKinds) {
+      SCOPED_TRACE(rank.name());
+      int64_t channels = number % 2 ? 37 : 64, taps = number % 3 ? 4 : 3;
+      ++number;
+      int64_t tokens = rank.tokens();
+      Array x = random(kind, {tokens, channels}, 1, 1, {channels + 8, 1});
+      Array halo =
+          random(kind, {2 * rank.row.ranks, taps - 1, channels}, 2);
+      run("stripe_tails", "{taps = " + std::to_string(taps) + "}", {x},
+          {zeros(kind, {2, taps - 1, channels})},
+          [&](const Arrays &in, const Arrays &out) {
+            Vector tails(out[0].size());
+            expectOk(reference::stripeTails<double>(
+                valuesOf(in[0]), tokens, channels, taps, MakeSpan(tails)));
+            expectNear(out[0], tails, 0, "tails");
+          });
+      run("add_to_tails", "{}",
+          {random(kind, {tokens, channels}, 3), halo, words(rank.stripes)},
+          {zeros(kind, {tokens, channels})},
+          [&](const Arrays &in, const Arrays &out) {
+            Vector y(out[0].size());
+            expectOk(reference::addToTails<double>(
+                valuesOf(in[0]), valuesOf(in[1]), rank.view(), channels, taps,
+                MakeSpan(y)));
+            expectNear(out[0], y, tolerance(kind, 1e-7), "y");
+          });
+    }
+}
+
+/// Runs of tokens that end in stripes, one lane and several blocks of
+/// channels, more taps than usual, in stripes hardly longer.
+TEST_F(CudaStripeTest, CausalConvMatchesTheReference) {
+  struct Case {
+    size_t rank;
+    int64_t channels, taps;
+  };
+  for (auto [number, channels, taps] :
+       {Case{0, 40, 4}, Case{1, 37, 4}, Case{2, 264, 4}, Case{2, 8, 2},
+        Case{4, 37, 3}, Case{4, 64, 4}, Case{5, 16, 9}})
+    for (Kind kind : kFloatKinds) {
+      Rank rank = ranks()[number];
+      SCOPED_TRACE(rank.name());
+      int64_t tokens = rank.tokens(), halo = taps - 1, columns = channels;
+      Array x = random(kind, {tokens, channels}, 1, 2, {channels + 8, 1});
+      Array dy = random(kind, {tokens, channels}, 4, 1, {channels + 16, 1});
+      Array tails = random(kind, {2 * rank.row.ranks, halo, channels}, 2, 2);
+      Array w = random({channels, 1, taps}, 3);
+      run("cp_causal_conv", rank.attrs(),
+          {x, tails, w, words(rank.seq), words(rank.stripes)},
+          {zeros(kind, {tokens, channels})},
+          [&, taps = taps](const Arrays &in, const Arrays &out) {
+            Vector y(out[0].size());
+            expectOk(reference::cpCausalConv<double>(
+                valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
+                rank.shape(), rank.seq, rank.view(), columns, taps,
+                MakeSpan(y)));
+            expectNear(out[0], y, tolerance(kind, 2e-6), "y");
+          });
+      run("cp_causal_conv_bwd", rank.attrs(),
+          {dy, x, tails, w, words(rank.seq), words(rank.stripes)},
+          {zeros(kind, {tokens, channels}), zeros(kind, {2, halo, channels}),
+           f32({channels, 1, taps})},
+          [&, taps = taps](const Arrays &in, const Arrays &out) {
+            Vector dx(out[0].size()), dhalo(out[1].size()), dw(out[2].size());
+            expectOk(reference::cpCausalConvBwd<double>(
+                valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
+                valuesOf(in[3]), rank.shape(), rank.seq, rank.view(), columns,
+                taps, MakeSpan(dx), MakeSpan(dhalo), MakeSpan(dw)));
+            expectNear(out[0], dx, tolerance(kind, 3e-6), "dx");
+            expectNear(out[1], dhalo, tolerance(kind, 3e-6), "dhalo");
+            expectNear(out[2], dw, 5e-6, "dw");
+          });
+    }
+}
+
+// Tails hold NaN but for what the rank may read: rows of its stripes'
+// documents before them.
+TEST_F(CudaStripeTest, CausalConvReadsNoOtherDocument) {
+  for (size_t number : {size_t(1), size_t(3)}) {
+    Rank rank = ranks()[number];
+    SCOPED_TRACE(rank.name());
+    int64_t tokens = rank.tokens(), channels = 24, halo = 3;
+    Array tails = random({2 * rank.row.ranks, halo, channels}, 2);
+    reference::Stripes stripes(rank.view());
+    for (int64_t slot = 0; slot < 2 * rank.row.ranks; ++slot)
+      for (int64_t row = 0; row < halo; ++row) {
+        bool read = false;
+        for (int64_t j : {0, 1}) {
+          int64_t stripe = stripes.index(j);
+          read |= stripe > 0 && rank.row.shape().slotOf(stripe - 1) == slot &&
+                  halo - row <=
+                      rank.stripes[rank.row.shape().offset() + stripe];
+        }
+        for (int64_t c = 0; c < channels && !read; ++c)
+          tails.set((slot * halo + row) * channels + c, NAN);
+      }
+    Array x = random({tokens, channels}, 1), w = random({channels, 1, 4}, 3);
+    auto expectFinite = [&](const Arrays &, const Arrays &out) {
+      for (const Array &array : out)
+        for (int64_t i = 0; i < array.size(); ++i)
+          ASSERT_TRUE(std::isfinite(array[i])) << i;
+    };
+    run("cp_causal_conv", rank.attrs(),
+        {x, tails, w, words(rank.seq), words(rank.stripes)},
+        {f32({tokens, channels})}, expectFinite);
+    run("cp_causal_conv_bwd", rank.attrs(),
+        {random({tokens, channels}, 4), x, tails, w, words(rank.seq),
+         words(rank.stripes)},
+        {f32({tokens, channels}), f32({2, halo, channels}),
+         f32({channels, 1, 4})},
+        expectFinite);
+  }
+}
+
+TEST_F(CudaStripeTest, RopeTableMatchesTheReference) {
+  for (const Rank &rank : ranks()) {
+    SCOPED_TRACE(rank.name());
+    run("cp_rope_table",
+        rank.attrs(", theta = 1.0e7 : f64, rotary_dim = 10 : i64"),
+        {words(rank.seq), words(rank.stripes)}, {f32({rank.tokens(), 5, 2})},
+        [&](const Arrays &, const Arrays &out) {
+          Vector table(out[0].size());
+          expectOk(reference::cpRopeTable<double>(
+              rank.shape(), rank.seq, rank.view(), 1e7, 10, MakeSpan(table)));
+          expectNear(out[0], table, 1e-7, "table");
+        });
+  }
+}
+
+//===----------------------------------------------------------------------===//
+// States
+//===----------------------------------------------------------------------===//
+
+TEST_F(CudaStripeTest, AffineScansMatchTheReference) {
+  struct Case {
+    size_t rank;
+    int64_t heads, keyDim, valueDim;
+  };
+  for (auto [number, heads, keyDim, valueDim] :
+       {Case{0, 1, 16, 16}, Case{1, 2, 32, 48}, Case{2, 3, 12, 20},
+        Case{4, 1, 128, 128}, Case{5, 2, 64, 32}}) {
+    Rank rank = ranks()[number];
+    SCOPED_TRACE(rank.name());
+    int64_t count = 2 * rank.row.ranks;
+    // Maps that keep about half.
+    Array m = random({count, heads, keyDim, keyDim}, 1,
+                     0.9 / std::sqrt(double(keyDim)));
+    Array b = random({count, heads, keyDim, valueDim}, 2);
+    for (bool backward : {false, true})
+      run(backward ? "affine_scan_bwd" : "affine_scan", "{}",
+          {m, b, words(rank.stripes)}, {f32({2, heads, keyDim, valueDim})},
+          [&, heads = heads, keyDim = keyDim,
+           valueDim = valueDim](const Arrays &in, const Arrays &out) {
+            Vector want(out[0].size());
+            auto scan = backward ? reference::affineScanBwd<double>
+                                 : reference::affineScan<double>;
+            expectOk(scan(valuesOf(in[0]), valuesOf(in[1]), rank.view(), heads,
+                          keyDim, valueDim, MakeSpan(want)));
+            expectNear(out[0], want, 5e-6, "states");
+          });
+  }
+}
+
+// Maps and states of stripes that a document begins in may be anything.
+TEST_F(CudaStripeTest, AffineScansReadNothingOfOtherDocuments) {
+  Rank rank({{10, 60, 20}, 96, 2}, 0); // begins in stripes 0 twice, 2 and 3
+  Array m = random({4, 1, 4, 4}, 1), b = random({4, 1, 4, 4}, 2);
+  auto poison = [&](Array &array, int64_t stripe) {
+    int64_t slot = rank.row.shape().slotOf(stripe);
+    for (int64_t i = 0; i < 16; ++i)
+      array.set(slot * 16 + i, NAN);
+  };
+  poison(m, 0);
+  poison(m, 2);
+  auto expectFinite = [](const Arrays &, const Arrays &out) {
+    for (int64_t i = 0; i < out[0].size(); ++i)
+      EXPECT_TRUE(std::isfinite(out[0][i])) << i;
+  };
+  run("affine_scan", "{}", {m, b, words(rank.stripes)}, {f32({2, 1, 4, 4})},
+      expectFinite);
+  poison(b, 0); // stripe 0 begins a document: its c is not read
+  run("affine_scan_bwd", "{}", {m, b, words(rank.stripes)}, {f32({2, 1, 4, 4})},
+      expectFinite);
+}
+
+TEST_F(CudaStripeTest, RefusesOtherTables) {
+  Rank rank({{20, 12}, 32, 1}, 0);
+  expectRefused("affine_scan", "{}",
+                {f32({2, 1, 4, 4}), f32({2, 1, 4, 4}), i32({13})},
+                {f32({2, 1, 4, 4})},
+                "affine_scan: stripes has 13 words, expected 8 and 6 for each "
+                "of the ranks");
+  expectRefused("stripe_tails", "{taps = 9 : i64}", {f32({8, 4})},
+                {f32({2, 8, 4})},
+                "stripe_tails: 9 taps on 8 tokens, expected two stripes of "
+                "taps - 1 tokens or more");
+  expectRefused("cp_causal_conv", rank.attrs(),
+                {f32({32, 4}), f32({4, 3, 4}), f32({4, 1, 4}),
+                 words(rank.seq), words(rank.stripes)},
+                {f32({32, 4})},
+                "cp_causal_conv: tails is [4, 3, 4] of f32, expected [2, 3, 4] "
+                "of f32");
+}
+
+} // namespace
+} // namespace qwen35::codegen::cuda
