@@ -18,18 +18,20 @@ class Cost {
 public:
   Cost(const KernelSpec &spec, const KernelPlan &plan, unsigned index)
       : spec(spec), plan(plan), index(index),
-        stage(std::get<DeviceStage>(plan.stages[index])), name(stage.function) {
+        stage(std::get<DeviceStage>(plan.stages[index])), op(spec.op),
+        name(stage.function) {
     name.consume_back("_hopper");
+    name.consume_front("cp_");
+    op.consume_front("cp_");
   }
 
   StageCost get() const {
     StageCost cost{stage.flops, index == 0 ? all() : workspace()};
     if (stage.bytes > 0)
       cost.bytes = stage.bytes;
-    else if (spec.op == "attention" || spec.op == "attention_bwd")
+    else if (op == "attention" || op == "attention_bwd")
       cost = attention();
-    else if (llvm::StringRef(spec.op).starts_with("gdn_") &&
-             !llvm::StringRef(spec.op).starts_with("gdn_gates"))
+    else if (op.starts_with("gdn_") && !op.starts_with("gdn_gates"))
       cost = deltaRule();
     else if (llvm::StringRef(spec.op).starts_with("moe_experts"))
       cost = experts();
@@ -58,11 +60,13 @@ private:
   }
 
   StageCost attention() const {
-    bool backward = spec.op == "attention_bwd";
+    bool backward = op == "attention_bwd";
     MemRefType q = spec.inputs[backward ? 1 : 0];
     double tokens = sizeOf(q, 0), heads = sizeOf(q, 1);
-    // Of one product over the causal half.
-    double product = heads * tokens * (tokens + 1) * sizeOf(q, 2);
+    // Of one product over the causal half. A rank's stripes of a longer row see
+    // half of it.
+    double keys = sizeOf(spec.inputs[backward ? 2 : 1], 0);
+    double product = heads * tokens * (keys + 1) * sizeOf(q, 2);
     if (name.ends_with("_maps"))
       return {};
     if (!backward)
@@ -100,7 +104,7 @@ private:
       return {perHead * (2 * dk * dv + c * dv), all()};
     if (name == "gdn_out")
       return {perHead * (dk * dv + c * (dk + dv)), all()};
-    if (name == "gdn_scores")
+    if (name.ends_with("_scores"))
       return {2 * tokens * keyHeads * c * dk,
               in(0) + in(1) + in(4) + workspace()};
     if (name == "gdn_scan_bwd")
@@ -171,7 +175,7 @@ private:
   const KernelPlan &plan;
   unsigned index;
   const DeviceStage &stage;
-  llvm::StringRef name;
+  llvm::StringRef op, name; ///< Without cp_; of the op and of the function.
 };
 
 } // namespace

@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Kernel.h"
+#include "codegen/cuda/Stripes.h"
 #include "runtime/schema/seq_table.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -217,20 +218,35 @@ struct GdnPrep : KernelFamily {
   }
 };
 
-/// What both scans share: how many columns a block takes, how many chunks ahead
+/// What a scan keeps in shared memory, and how many blocks go over a head.
+struct ScanShape {
+  int64_t keyTiles, squareTiles; ///< Of a chunk.
+  bool writes = true;            ///< States and rows of every chunk.
+  int64_t mapColumns = 0;        ///< Beside those of the values.
+  int64_t entries = 0;           ///< Stripes; 0: as many as there are documents.
+};
+
+/// What all scans share: how many columns a block takes, how many chunks ahead
 /// it loads. Blocks of narrow slices read K and tinv more often from L2; wide
 /// ones fit the heads of large models into one wave.
 void planScan(DeviceStage &stage, const DeltaSizes &sizes,
-              const GpuTarget &target, int64_t keyTiles, int64_t squareTiles) {
-  int64_t columns = sizes.valueDim % 32 == 0 ? 32 : 16;
-  if (sizes.valueDim % 64 == 0 && sizes.bytes == 2 &&
-      sizes.valueHeads * sizes.valueDim / columns > target.multiprocessors)
+              const GpuTarget &target, const ScanShape &shape) {
+  auto fits = [&](int64_t columns) {
+    return sizes.valueDim % columns == 0 && shape.mapColumns % columns == 0;
+  };
+  int64_t all = sizes.valueDim + shape.mapColumns;
+  int64_t columns = fits(32) ? 32 : 16;
+  if (fits(64) && sizes.bytes == 2 &&
+      sizes.valueHeads * all / columns > target.multiprocessors)
     columns = 64;
   int64_t valueTile = sizes.tileBytes(kRows, columns);
   int64_t factors = 4 * kRows * 4;
-  int64_t stageBytes = keyTiles * sizes.keyTile() +
-                       squareTiles * sizes.squareTile() + valueTile + factors;
-  int64_t staged = 2 * (sizes.tileBytes(sizes.keyDim, columns) + valueTile);
+  int64_t stageBytes = shape.keyTiles * sizes.keyTile() +
+                       shape.squareTiles * sizes.squareTile() + valueTile +
+                       factors;
+  int64_t staged =
+      shape.writes ? 2 * (sizes.tileBytes(sizes.keyDim, columns) + valueTile)
+                   : 0;
   int64_t stages = std::clamp<int64_t>(
       (sharedLimit(target) - staged) / stageBytes, 1, 3);
   // Documents are a loop in a block beyond this many: blocks without one are
@@ -238,48 +254,130 @@ void planScan(DeviceStage &stage, const DeltaSizes &sizes,
   int64_t slots = std::min<int64_t>(sizes.table.maxDocs, 8);
   stage.constant("columns", columns)
       .constant("slices", sizes.valueDim / columns)
-      .constant("stages", stages)
-      .constant("slots", slots);
-  stage.blocks = slots * sizes.valueHeads * sizes.valueDim / columns;
+      .constant("stages", stages);
+  if (shape.mapColumns)
+    stage.constant("mapSlices", shape.mapColumns / columns);
+  if (!shape.entries)
+    stage.constant("slots", slots);
+  stage.blocks = (shape.entries ? shape.entries : slots) * sizes.valueHeads *
+                 all / columns;
   stage.threads = columns / 16 * 64;
   setShared(stage, stages * stageBytes + staged);
 }
 
+/// Checks the stripe table, operand `number`, and sets its constants.
+LogicalResult describeStripes(const KernelSpec &spec, const DeltaSizes &sizes,
+                              unsigned number, DeviceStage &stage,
+                              EmitError emitError) {
+  FailureOr<int64_t> ranks = requireStripes(spec, spec.inputs[number],
+                                            sizes.table.tokens, emitError);
+  if (failed(ranks))
+    return failure();
+  setStripes(stage, {sizes.table.tokens, *ranks});
+  return success();
+}
+
+/// The operands kn, v, beta, gamma, tinv of a scan.
+llvm::SmallVector<Expected> scanOperands(const KernelSpec &spec,
+                                         const DeltaSizes &s) {
+  const auto &in = spec.inputs;
+  Type f32 = Float32Type::get(in[0].getContext());
+  return {{in[0],
+           "kn",
+           {s.table.tokens, s.keyHeads, s.keyDim},
+           s.element,
+           "key"},
+          {in[1],
+           "v",
+           {s.table.tokens, s.valueHeads, s.valueDim},
+           s.element,
+           "value"},
+          {in[2], "beta", {s.table.tokens, s.valueHeads}, f32, "gate"},
+          {in[3], "gamma", {s.chunks(), s.valueHeads, kRows}, f32},
+          {in[4], "tinv", {s.chunks(), s.valueHeads, kRows, kRows}, s.element}};
+}
+
+/// One state for each of a rank's stripes.
+Expected stripeStates(MemRefType type, llvm::StringRef name,
+                      const DeltaSizes &s, int64_t columns) {
+  return {type,
+          name,
+          {StripeTable::kLocal, s.valueHeads, s.keyDim, columns},
+          Float32Type::get(type.getContext())};
+}
+
 struct GdnScan : KernelFamily {
-  StringRef op() const override { return "gdn_scan"; }
+  explicit GdnScan(bool striped) : striped(striped) {}
+  StringRef op() const override { return striped ? "cp_gdn_scan" : "gdn_scan"; }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 6, 2, emitError)))
+    if (failed(requireCounts(spec, striped ? 8 : 6, 2, emitError)))
+      return failure();
+    const auto &in = spec.inputs, &out = spec.outputs;
+    auto sizes =
+        readSizes(spec, in[0], in[1], in[striped ? 6 : 5], "", emitError);
+    if (failed(sizes))
+      return failure();
+    const DeltaSizes &s = *sizes;
+    DeviceStage stage;
+    stage.header = "q35/gdn_scan.cuh";
+    stage.function = op().str();
+    llvm::SmallVector<Expected> operands = scanOperands(spec, s);
+    operands.push_back({out[0],
+                        "states",
+                        {s.chunks(), s.valueHeads, s.keyDim, s.valueDim},
+                        s.element});
+    operands.push_back({out[1],
+                        "vnew",
+                        {s.chunks(), s.valueHeads, kRows, s.valueDim},
+                        s.element});
+    if (striped)
+      operands.push_back(stripeStates(in[5], "before", s, s.valueDim));
+    if (failed(describe(spec, s, operands, stage, emitError)) ||
+        (striped && failed(describeStripes(spec, s, 7, stage, emitError))))
+      return failure();
+    planScan(stage, s, target, {/*keyTiles=*/1, /*squareTiles=*/1});
+    if (failed(requireShared(spec, stage, target, emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.stages = {stage};
+    return plan;
+  }
+
+  bool striped;
+};
+
+/// A block per stripe, head and slice of the columns of M or of b.
+struct CpGdnAffine : KernelFamily {
+  StringRef op() const override { return "cp_gdn_affine"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
+                             EmitError emitError) const override {
+    if (failed(requireCounts(spec, 7, 2, emitError)))
       return failure();
     const auto &in = spec.inputs, &out = spec.outputs;
     auto sizes = readSizes(spec, in[0], in[1], in[5], "", emitError);
     if (failed(sizes))
       return failure();
     const DeltaSizes &s = *sizes;
-    Type f32 = Float32Type::get(in[0].getContext());
     DeviceStage stage;
     stage.header = "q35/gdn_scan.cuh";
-    stage.function = "gdn_scan";
-    if (failed(describe(
-            spec, s,
-            {{in[0], "kn", {s.table.tokens, s.keyHeads, s.keyDim}, s.element,
-              "key"},
-             {in[1], "v", {s.table.tokens, s.valueHeads, s.valueDim},
-              s.element, "value"},
-             {in[2], "beta", {s.table.tokens, s.valueHeads}, f32, "gate"},
-             {in[3], "gamma", {s.chunks(), s.valueHeads, kRows}, f32},
-             {in[4], "tinv", {s.chunks(), s.valueHeads, kRows, kRows},
-              s.element},
-             {out[0], "states",
-              {s.chunks(), s.valueHeads, s.keyDim, s.valueDim}, s.element},
-             {out[1], "vnew", {s.chunks(), s.valueHeads, kRows, s.valueDim},
-              s.element}},
-            stage, emitError)))
+    stage.function = op().str();
+    llvm::SmallVector<Expected> operands = scanOperands(spec, s);
+    operands.push_back(stripeStates(out[0], "m", s, s.keyDim));
+    operands.push_back(stripeStates(out[1], "b", s, s.valueDim));
+    if (failed(describe(spec, s, operands, stage, emitError)) ||
+        failed(describeStripes(spec, s, 6, stage, emitError)))
       return failure();
-    planScan(stage, s, target, /*keyTiles=*/1, /*squareTiles=*/1);
+    planScan(stage, s, target,
+             {/*keyTiles=*/1, /*squareTiles=*/1, /*writes=*/false,
+              /*mapColumns=*/s.keyDim, /*entries=*/StripeTable::kLocal});
     if (failed(requireShared(spec, stage, target, emitError)))
       return failure();
+    double columns = double(s.keyDim + s.valueDim);
+    stage.flops = 2.0 * s.table.tokens * s.valueHeads * columns *
+                  (2 * s.keyDim + kRows);
     KernelPlan plan;
     plan.stages = {stage};
     return plan;
@@ -331,50 +429,80 @@ struct GdnOut : KernelFamily {
   }
 };
 
-/// Stage 0: P of gdn_out to the workspace, which no state enters. Stage 1: the
-/// recurrence.
+/// gdn_scan_bwd, cp_gdn_scan_bwd, and cp_gdn_state_grad, which keeps only the
+/// last state of a stripe's first segment. Stage 0: P of gdn_out to the
+/// workspace, which no state enters. Stage 1: the recurrence.
 struct GdnScanBwd : KernelFamily {
-  StringRef op() const override { return "gdn_scan_bwd"; }
+  enum Kind { kDocuments, kStripes, kStateGradient };
+  explicit GdnScanBwd(Kind kind) : kind(kind) {}
+  StringRef op() const override {
+    return kind == kDocuments ? "gdn_scan_bwd"
+           : kind == kStripes ? "cp_gdn_scan_bwd"
+                              : "cp_gdn_state_grad";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 7, 2, emitError)))
+    bool striped = kind != kDocuments, writes = kind != kStateGradient;
+    unsigned table = kind == kStripes ? 7 : 6;
+    if (failed(requireCounts(spec, table + (striped ? 2 : 1), writes ? 2 : 1,
+                             emitError)))
       return failure();
     const auto &in = spec.inputs, &out = spec.outputs;
-    auto sizes = readSizes(spec, in[1], in[2], in[6], "scale", emitError);
+    auto sizes = readSizes(spec, in[1], in[2], in[table], "scale", emitError);
     if (failed(sizes))
       return failure();
     const DeltaSizes &s = *sizes;
     Type f32 = Float32Type::get(in[0].getContext());
     llvm::SmallVector<int64_t> heads = {s.table.tokens, s.keyHeads, s.keyDim};
+    llvm::SmallVector<Expected> operands = {
+        {in[0], "qn", heads, s.element, "query"},
+        {in[1], "kn", heads, s.element, "key"},
+        {in[2],
+         "do",
+         {s.table.tokens, s.valueHeads, s.valueDim},
+         s.element,
+         "value"},
+        {in[3], "beta", {s.table.tokens, s.valueHeads}, f32, "gate"},
+        {in[4], "gamma", {s.chunks(), s.valueHeads, kRows}, f32},
+        {in[5], "tinv", {s.chunks(), s.valueHeads, kRows, kRows}, s.element}};
+    if (writes) {
+      operands.push_back({out[0],
+                          "dstates",
+                          {s.chunks(), s.valueHeads, s.keyDim, s.valueDim},
+                          s.element});
+      operands.push_back({out[1],
+                          "z",
+                          {s.chunks(), s.valueHeads, kRows, s.valueDim},
+                          s.element});
+    } else {
+      operands.push_back(stripeStates(out[0], "c", s, s.valueDim));
+    }
+    if (kind == kStripes)
+      operands.push_back(stripeStates(in[6], "after", s, s.valueDim));
     DeviceStage scores;
     scores.header = "q35/gdn_out.cuh";
-    scores.function = "gdn_scores";
-    if (failed(describe(
-            spec, s,
-            {{in[0], "qn", heads, s.element, "query"},
-             {in[1], "kn", heads, s.element, "key"},
-             {in[2], "do", {s.table.tokens, s.valueHeads, s.valueDim},
-              s.element, "value"},
-             {in[3], "beta", {s.table.tokens, s.valueHeads}, f32, "gate"},
-             {in[4], "gamma", {s.chunks(), s.valueHeads, kRows}, f32},
-             {in[5], "tinv", {s.chunks(), s.valueHeads, kRows, kRows},
-              s.element},
-             {out[0], "dstates",
-              {s.chunks(), s.valueHeads, s.keyDim, s.valueDim}, s.element},
-             {out[1], "z", {s.chunks(), s.valueHeads, kRows, s.valueDim},
-              s.element}},
-            scores, emitError)))
+    scores.function = kind == kDocuments ? "gdn_scores"
+                      : kind == kStripes ? "cp_gdn_scan_scores"
+                                         : "cp_gdn_state_scores";
+    if (failed(describe(spec, s, operands, scores, emitError)) ||
+        (striped &&
+         failed(describeStripes(spec, s, table + 1, scores, emitError))))
       return failure();
     scores.constant("scale", spec.number("scale"));
     DeviceStage scan = scores;
     scan.header = "q35/gdn_scan.cuh";
-    scan.function = "gdn_scan_bwd";
-    planScan(scan, s, target, /*keyTiles=*/2, /*squareTiles=*/2);
+    scan.function = op().str();
+    planScan(scan, s, target,
+             {/*keyTiles=*/2, /*squareTiles=*/2, writes, /*mapColumns=*/0,
+              /*entries=*/writes ? 0 : StripeTable::kLocal});
     scores.blocks = s.chunks() * s.keyHeads;
     scores.threads = 128;
     setShared(scores,
               2 * s.keyTile() + s.squareTile() + s.group() * kRows * 4);
+    if (!writes)
+      scan.flops = 2.0 * s.table.tokens * s.valueHeads * s.valueDim *
+                   (3 * s.keyDim + 2 * kRows);
     for (const DeviceStage &stage : {scores, scan})
       if (failed(requireShared(spec, stage, target, emitError)))
         return failure();
@@ -383,6 +511,8 @@ struct GdnScanBwd : KernelFamily {
     plan.workspaceBytes = s.chunks() * s.valueHeads * kRows * kRows * s.bytes;
     return plan;
   }
+
+  Kind kind;
 };
 
 struct GdnLocalBwd : KernelFamily {
@@ -457,9 +587,13 @@ struct GdnLocalBwd : KernelFamily {
 
 void registerGdnKernels() {
   registerKernel(std::make_unique<GdnPrep>());
-  registerKernel(std::make_unique<GdnScan>());
+  registerKernel(std::make_unique<GdnScan>(/*striped=*/false));
+  registerKernel(std::make_unique<GdnScan>(/*striped=*/true));
+  registerKernel(std::make_unique<CpGdnAffine>());
   registerKernel(std::make_unique<GdnOut>());
-  registerKernel(std::make_unique<GdnScanBwd>());
+  for (GdnScanBwd::Kind kind : {GdnScanBwd::kDocuments, GdnScanBwd::kStripes,
+                                GdnScanBwd::kStateGradient})
+    registerKernel(std::make_unique<GdnScanBwd>(kind));
   registerKernel(std::make_unique<GdnLocalBwd>());
 }
 

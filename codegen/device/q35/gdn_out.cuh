@@ -186,4 +186,18 @@ Q35_DEVICE void gdn_scores(const T *qn, const T *kn, const T *, const float *, c
   }
 }
 
+template <class P, class T>
+Q35_DEVICE void cp_gdn_scan_scores(const T *qn, const T *kn, const T *dO, const float *beta, const float *gamma,
+                                   const T *tinv, const float *, const int *seq, const int *, T *dstates, T *z,
+                                   unsigned char *workspace) {
+  gdn_scores<P>(qn, kn, dO, beta, gamma, tinv, seq, dstates, z, workspace);
+}
+
+template <class P, class T>
+Q35_DEVICE void cp_gdn_state_scores(const T *qn, const T *kn, const T *dO, const float *beta, const float *gamma,
+                                    const T *tinv, const int *seq, const int *, float *, unsigned char *workspace) {
+  T *none = nullptr;
+  gdn_scores<P>(qn, kn, dO, beta, gamma, tinv, seq, none, none, workspace);
+}
+
 } // namespace q35

@@ -1,7 +1,9 @@
 #pragma once
 #include "q35/gdn.cuh"
+#include "q35/stripes.cuh"
 
-// gdn_scan and gdn_scan_bwd: the two recurrences over the chunks of a document.
+// gdn_scan and gdn_scan_bwd: the two recurrences over the chunks of a document. With cp_ documents are the segments of a
+// rank's stripes: a state comes into the first of a stripe and goes out of its last.
 //
 // A block takes P::columns value columns of one head through its documents. Every one of its P::columns / 16 computing
 // warps carries 16 columns on its own: the state is kept transposed, S^T [16, dk], as float accumulators, and every
@@ -56,8 +58,8 @@ Q35_DEVICE void scan_chunks(Scan &scan, int count, bool mover) {
   scan.flush(count - 1);
 }
 
-// The part of a scan that does not depend on its direction.
-template <class P, class T>
+// The part of a scan that does not depend on its direction. Writes: states and rows of every chunk are kept.
+template <class P, class T, bool Writes>
 struct ScanBlock {
   static constexpr int dk = P::keyDim, kWarps = P::columns / 16, kMovers = 32 * kWarps;
   static constexpr int kRowsPerMover = kChunk > kMovers ? kChunk / kMovers : 1;
@@ -65,19 +67,19 @@ struct ScanBlock {
   using SquareTile = Tile<T, kChunk, kChunk>;
   using ValueTile = Tile<T, kChunk, P::columns>;
   using StateTile = Tile<T, dk, P::columns>;
-  static constexpr int kStagedBytes = StateTile::kBytes + ValueTile::kBytes; // of a chunk, to be written
+  static constexpr int kStagedBytes = Writes ? StateTile::kBytes + ValueTile::kBytes : 0; // of a chunk, to be written
   static constexpr int kFactorBytes = 4 * kChunk * 4;
 
   int warp, mover, head, keyHead, column;
   int firstChunk, firstToken, endToken, count;
 
-  // This block's place; its first document.
-  Q35_DEVICE int begin() {
+  // This block's place among `slices` of every head; its first document.
+  Q35_DEVICE int begin(int slices) {
     warp = int(threadIdx.x) / 32;
     mover = int(threadIdx.x) - kMovers;
     int block = int(blockIdx.x);
-    column = block % int(P::slices) * int(P::columns);
-    block /= int(P::slices);
+    column = block % slices * int(P::columns);
+    block /= slices;
     head = block % int(P::valueHeads);
     keyHead = head / int(P::valueHeads / P::keyHeads);
     return block / int(P::valueHeads);
@@ -91,6 +93,30 @@ struct ScanBlock {
   Q35_DEVICE int64 tile_of(int chunk) const { return int64(firstChunk + chunk) * P::valueHeads + head; }
   Q35_DEVICE int first_of(int chunk) const { return firstToken + chunk * kChunk; }
   Q35_DEVICE int rows_of(int chunk) const { return min(kChunk, endToken - first_of(chunk)); }
+
+  // body(value, key, column) for what a computing thread holds of the state, which counts its columns in the head.
+  template <int N, class Body>
+  Q35_DEVICE void for_state(Acc (&state)[N], const Body &body) const {
+    if (mover >= 0) return;
+#pragma unroll
+    for (int k = 0; k < N; ++k)
+#pragma unroll
+      for (int j = 0; j < 2; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          body(state[k].c[j][i], k * 16 + block_column(j, i), column + warp * 16 + block_row(i));
+  }
+  // To and from [dk, Columns] of head `head` of stripe j.
+  template <int Columns, int N>
+  Q35_DEVICE void load_state(Acc (&state)[N], const float *from, int j) const {
+    from += (int64(j) * P::valueHeads + head) * (dk * Columns);
+    for_state(state, [&](float &value, int key, int column) { value = from[key * Columns + column]; });
+  }
+  template <int Columns, int N>
+  Q35_DEVICE void store_state(float *to, int j, Acc (&state)[N]) const {
+    to += (int64(j) * P::valueHeads + head) * (dk * Columns);
+    for_state(state, [&](float &value, int key, int column) { to[key * Columns + column] = value; });
+  }
 
   // gamma and beta of the rows that this thread prepares factors of.
   float gammas[kRowsPerMover], betas[kRowsPerMover], last;
@@ -110,9 +136,9 @@ struct ScanBlock {
 };
 
 // (E1) R = V - eta (K S), (E2) V' = tinv (beta R), (E3) S <- e S + K^T (rho V')
-template <class P, class T>
-struct StateScan : ScanBlock<P, T> {
-  using Base = ScanBlock<P, T>;
+template <class P, class T, bool Writes = true>
+struct StateScan : ScanBlock<P, T, Writes> {
+  using Base = ScanBlock<P, T, Writes>;
   using typename Base::KeyTile;
   using typename Base::SquareTile;
   using typename Base::StateTile;
@@ -124,6 +150,7 @@ struct StateScan : ScanBlock<P, T> {
   const T *kn, *v, *tinv;
   const float *gamma, *beta;
   T *states, *vnew;
+  bool hasValues = true; // or V is 0
   Acc state[kBlocks];
 
   struct Stage {
@@ -160,7 +187,7 @@ struct StateScan : ScanBlock<P, T> {
     copy_async<Base::kMovers>(s.keys, kn + first * P::keyToken + this->keyHead * P::keyHead, P::keyToken, rows, thread);
     copy_async<Base::kMovers>(s.inverse, tinv + this->tile_of(chunk) * (kChunk * kChunk), kChunk, thread);
     copy_async<Base::kMovers>(s.values, v + first * P::valueToken + this->head * P::valueHead + this->column,
-                              P::valueToken, rows, thread);
+                              P::valueToken, hasValues ? rows : 0, thread);
   }
 
   Q35_DEVICE void publish(int stage) {
@@ -178,6 +205,7 @@ struct StateScan : ScanBlock<P, T> {
   }
 
   Q35_DEVICE void flush(int chunk) {
+    if constexpr (!Writes) return;
     int64 tile = this->tile_of(chunk);
     copy_out<Base::kMovers>(states + tile * (dk * P::valueDim) + this->column, P::valueDim, staged_state(chunk),
                             this->mover);
@@ -197,7 +225,7 @@ struct StateScan : ScanBlock<P, T> {
 #pragma unroll kUnrollBlocks<T>
     for (int k = 0; k < kBlocks; ++k) {
       Left<T> a = to_left<T>(state[k]);
-      store_transposed(toState, a, k * 16, column);
+      if constexpr (Writes) store_transposed(toState, a, k * 16, column);
 #pragma unroll kUnrollBlocks<T>
       for (int n = 0; n < 4; ++n) {
         Right<T> b;
@@ -246,7 +274,7 @@ struct StateScan : ScanBlock<P, T> {
       }
 #pragma unroll kUnrollBlocks<T>
     for (int n = 0; n < 4; ++n) {
-      store_transposed(toValues, to_left<T>(rows[n]), n * 16, column);
+      if constexpr (Writes) store_transposed(toValues, to_left<T>(rows[n]), n * 16, column);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float remaining[2];
@@ -269,30 +297,79 @@ struct StateScan : ScanBlock<P, T> {
   }
 };
 
-template <class P, class T>
-Q35_DEVICE void gdn_scan(const T *kn, const T *v, const float *beta, const float *gamma, const T *tinv, const int *seq,
-                         T *states, T *vnew) {
-  StateScan<P, T> scan;
-  static_assert(scan.kBytes == P::sharedBytes);
+template <class P, class T, bool Writes>
+Q35_DEVICE void set_operands(StateScan<P, T, Writes> &scan, const T *kn, const T *v, const float *beta,
+                             const float *gamma, const T *tinv) {
+  static_assert(StateScan<P, T, Writes>::kBytes == P::sharedBytes);
   scan.kn = kn;
   scan.v = v;
   scan.tinv = tinv;
   scan.gamma = gamma;
   scan.beta = beta;
+}
+
+template <class P, class T>
+Q35_DEVICE void gdn_scan(const T *kn, const T *v, const float *beta, const float *gamma, const T *tinv, const int *seq,
+                         T *states, T *vnew) {
+  StateScan<P, T> scan;
+  set_operands(scan, kn, v, beta, gamma, tinv);
   scan.states = states;
   scan.vnew = vnew;
-  for (int document = scan.begin(); document < seq[0]; document += int(P::slots)) {
+  for (int document = scan.begin(P::slices); document < seq[0]; document += int(P::slots)) {
     scan.enter(seq, document);
     clear(scan.state);
     scan_chunks<P::stages>(scan, scan.count, scan.mover >= 0);
   }
 }
 
+template <class P, class T>
+Q35_DEVICE void cp_gdn_scan(const T *kn, const T *v, const float *beta, const float *gamma, const T *tinv,
+                            const float *before, const int *seq, const int *table, T *states, T *vnew) {
+  StateScan<P, T> scan;
+  set_operands(scan, kn, v, beta, gamma, tinv);
+  scan.states = states;
+  scan.vnew = vnew;
+  const Stripes<P> stripes{table};
+  for (int document = scan.begin(P::slices); document < seq[0]; document += int(P::slots)) {
+    scan.enter(seq, document);
+    clear(scan.state);
+    for (int j = 0; j < stripes.kLocal; ++j)
+      if (document == stripes.first_segment(j) && stripes.continues(stripes.index(j)))
+        scan.template load_state<P::valueDim>(scan.state, before, j);
+    scan_chunks<P::stages>(scan, scan.count, scan.mover >= 0);
+  }
+}
+
+// S after the last segment of a stripe from 0, and from the identity with V = 0. A block takes columns of b, or of m.
+// Constants: also mapSlices.
+template <class P, class T>
+Q35_DEVICE void cp_gdn_affine(const T *kn, const T *v, const float *beta, const float *gamma, const T *tinv,
+                              const int *seq, const int *table, float *m, float *b) {
+  StateScan<P, T, false> scan;
+  set_operands(scan, kn, v, beta, gamma, tinv);
+  const Stripes<P> stripes{table};
+  int j = scan.begin(int(P::mapSlices + P::slices));
+  scan.hasValues = scan.column >= P::keyDim;
+  if (scan.hasValues) scan.column -= int(P::keyDim);
+  clear(scan.state);
+  bool map = !scan.hasValues;
+  if (!map || stripes.passes(stripes.index(j))) {
+    if (map)
+      scan.for_state(scan.state, [](float &value, int key, int column) { value = key == column ? 1.0f : 0.0f; });
+    scan.enter(seq, stripes.last_segment(j));
+    scan_chunks<P::stages>(scan, scan.count, scan.mover >= 0);
+  }
+  if (map)
+    scan.template store_state<P::keyDim>(m, j, scan.state);
+  else
+    scan.template store_state<P::valueDim>(b, j, scan.state);
+}
+
 // (E1) E = rho (K D+) + P^T dO, (E2) Z = tinv^T E, (E3) D+ <- e D+ - K^T (eta beta Z) + scale Q^T (eta dO), last to
 // first.
-template <class P, class T>
-struct GradientScan : ScanBlock<P, T> {
-  using Base = ScanBlock<P, T>;
+template <class P, class T, bool Writes = true>
+struct GradientScan : ScanBlock<P, T, Writes> {
+  using Base = ScanBlock<P, T, Writes>;
   using typename Base::KeyTile;
   using typename Base::SquareTile;
   using typename Base::StateTile;
@@ -367,6 +444,7 @@ struct GradientScan : ScanBlock<P, T> {
   }
 
   Q35_DEVICE void flush(int step) {
+    if constexpr (!Writes) return;
     int64 tile = this->tile_of(chunk_of_step(step));
     copy_out<Base::kMovers>(dstates + tile * (dk * P::valueDim) + this->column, P::valueDim, staged_state(step),
                             this->mover);
@@ -386,7 +464,7 @@ struct GradientScan : ScanBlock<P, T> {
 #pragma unroll kUnrollBlocks<T>
     for (int k = 0; k < kBlocks; ++k) {
       Left<T> a = to_left<T>(state[k]);
-      store_transposed(toState, a, k * 16, column);
+      if constexpr (Writes) store_transposed(toState, a, k * 16, column);
 #pragma unroll kUnrollBlocks<T>
       for (int n = 0; n < 4; ++n) {
         Right<T> b;
@@ -460,7 +538,7 @@ struct GradientScan : ScanBlock<P, T> {
     }
 #pragma unroll kUnrollBlocks<T>
     for (int k = 0; k < 4; ++k) {
-      store_transposed(toValues, to_left<T>(rows[k]), k * 16, column);
+      if constexpr (Writes) store_transposed(toValues, to_left<T>(rows[k]), k * 16, column);
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
         float factor[2];
@@ -479,11 +557,10 @@ struct GradientScan : ScanBlock<P, T> {
   }
 };
 
-template <class P, class T>
-Q35_DEVICE void gdn_scan_bwd(const T *qn, const T *kn, const T *dO, const float *beta, const float *gamma,
-                             const T *tinv, const int *seq, T *dstates, T *z, const unsigned char *workspace) {
-  GradientScan<P, T> scan;
-  static_assert(scan.kBytes == P::sharedBytes);
+template <class P, class T, bool Writes>
+Q35_DEVICE void set_operands(GradientScan<P, T, Writes> &scan, const T *qn, const T *kn, const T *dO, const float *beta,
+                             const float *gamma, const T *tinv, const unsigned char *workspace) {
+  static_assert(GradientScan<P, T, Writes>::kBytes == P::sharedBytes);
   scan.qn = qn;
   scan.kn = kn;
   scan.dO = dO;
@@ -491,13 +568,55 @@ Q35_DEVICE void gdn_scan_bwd(const T *qn, const T *kn, const T *dO, const float 
   scan.scores = reinterpret_cast<const T *>(workspace);
   scan.gamma = gamma;
   scan.beta = beta;
+}
+
+template <class P, class T>
+Q35_DEVICE void gdn_scan_bwd(const T *qn, const T *kn, const T *dO, const float *beta, const float *gamma,
+                             const T *tinv, const int *seq, T *dstates, T *z, const unsigned char *workspace) {
+  GradientScan<P, T> scan;
+  set_operands(scan, qn, kn, dO, beta, gamma, tinv, workspace);
   scan.dstates = dstates;
   scan.z = z;
-  for (int document = scan.begin(); document < seq[0]; document += int(P::slots)) {
+  for (int document = scan.begin(P::slices); document < seq[0]; document += int(P::slots)) {
     scan.enter(seq, document);
     clear(scan.state);
     scan_chunks<P::stages>(scan, scan.count, scan.mover >= 0);
   }
+}
+
+template <class P, class T>
+Q35_DEVICE void cp_gdn_scan_bwd(const T *qn, const T *kn, const T *dO, const float *beta, const float *gamma,
+                                const T *tinv, const float *after, const int *seq, const int *table, T *dstates, T *z,
+                                const unsigned char *workspace) {
+  GradientScan<P, T> scan;
+  set_operands(scan, qn, kn, dO, beta, gamma, tinv, workspace);
+  scan.dstates = dstates;
+  scan.z = z;
+  const Stripes<P> stripes{table};
+  for (int document = scan.begin(P::slices); document < seq[0]; document += int(P::slots)) {
+    scan.enter(seq, document);
+    clear(scan.state);
+    for (int j = 0; j < stripes.kLocal; ++j)
+      if (document == stripes.last_segment(j)) scan.template load_state<P::valueDim>(scan.state, after, j);
+    scan_chunks<P::stages>(scan, scan.count, scan.mover >= 0);
+  }
+}
+
+// D before the first segment of a stripe, from 0 behind it.
+template <class P, class T>
+Q35_DEVICE void cp_gdn_state_grad(const T *qn, const T *kn, const T *dO, const float *beta, const float *gamma,
+                                  const T *tinv, const int *seq, const int *table, float *c,
+                                  const unsigned char *workspace) {
+  GradientScan<P, T, false> scan;
+  set_operands(scan, qn, kn, dO, beta, gamma, tinv, workspace);
+  const Stripes<P> stripes{table};
+  int j = scan.begin(P::slices);
+  clear(scan.state);
+  if (stripes.continues(stripes.index(j))) {
+    scan.enter(seq, stripes.first_segment(j));
+    scan_chunks<P::stages>(scan, scan.count, scan.mover >= 0);
+  }
+  scan.template store_state<P::valueDim>(c, j, scan.state);
 }
 
 } // namespace q35

@@ -25,8 +25,7 @@ TEST_F(CudaStripeTest, TailsMatchTheReference) {
       ++number;
       int64_t tokens = rank.tokens();
       Array x = random(kind, {tokens, channels}, 1, 1, {channels + 8, 1});
-      Array halo =
-          random(kind, {2 * rank.row.ranks, taps - 1, channels}, 2);
+      Array halo = random(kind, {2 * rank.row.ranks, taps - 1, channels}, 2);
       run("stripe_tails", "{taps = " + std::to_string(taps) + "}", {x},
           {zeros(kind, {2, taps - 1, channels})},
           [&](const Arrays &in, const Arrays &out) {
@@ -72,9 +71,8 @@ TEST_F(CudaStripeTest, CausalConvMatchesTheReference) {
           [&, taps = taps](const Arrays &in, const Arrays &out) {
             Vector y(out[0].size());
             expectOk(reference::cpCausalConv<double>(
-                valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]),
-                rank.shape(), rank.seq, rank.view(), columns, taps,
-                MakeSpan(y)));
+                valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]), rank.shape(),
+                rank.seq, rank.view(), columns, taps, MakeSpan(y)));
             expectNear(out[0], y, tolerance(kind, 2e-6), "y");
           });
       run("cp_causal_conv_bwd", rank.attrs(),
@@ -108,9 +106,9 @@ TEST_F(CudaStripeTest, CausalConvReadsNoOtherDocument) {
         bool read = false;
         for (int64_t j : {0, 1}) {
           int64_t stripe = stripes.index(j);
-          read |= stripe > 0 && rank.row.shape().slotOf(stripe - 1) == slot &&
-                  halo - row <=
-                      rank.stripes[rank.row.shape().offset() + stripe];
+          read |=
+              stripe > 0 && rank.row.shape().slotOf(stripe - 1) == slot &&
+              halo - row <= rank.stripes[rank.row.shape().offset() + stripe];
         }
         for (int64_t c = 0; c < channels && !read; ++c)
           tails.set((slot * halo + row) * channels + c, NAN);
@@ -204,6 +202,170 @@ TEST_F(CudaStripeTest, AffineScansReadNothingOfOtherDocuments) {
       expectFinite);
 }
 
+//===----------------------------------------------------------------------===//
+// Delta rule
+//===----------------------------------------------------------------------===//
+
+/// Heads of several sizes; slow decay, so that what comes from far matters, and
+/// strong. Unused chunks hold NaN.
+class CudaStripedDeltaTest : public CudaStripeTest {
+protected:
+  template <typename Body> void forCases(Body body) {
+    struct Case {
+      size_t rank;
+      reference::DeltaDims dims;
+      double decay;
+      Kind kind;
+    };
+    // A kernel takes a second and more to compile, most of all for f32.
+    for (const Case &c : {Case{0, {1, 1, 16, 16}, 0.02, Kind::BF16},
+                          Case{1, {1, 2, 16, 32}, 0.02, Kind::F32},
+                          Case{2, {2, 2, 16, 48}, 50, Kind::BF16},
+                          Case{3, {1, 1, 48, 16}, 0.1, Kind::BF16},
+                          Case{4, {1, 3, 32, 16}, 0.02, Kind::F32},
+                          Case{4, {1, 1, 128, 128}, 0.02, Kind::BF16},
+                          Case{5, {1, 1, 16, 32}, 0.02, Kind::BF16}}) {
+      ChunkCase chunks(ranks()[c.rank], c.dims, c.decay, c.kind);
+      SCOPED_TRACE(chunks.rank.name());
+      body(chunks, c.kind);
+    }
+    unspecified = nullptr;
+    deviceBounds.clear();
+  }
+
+  struct Expected {
+    std::string name;
+    double single;      ///< Per element, for f32.
+    double half = 8e-3; ///< ||got - want|| / ||want||, for bf16.
+  };
+  /// Compares what of the results is specified: chunks that are used, or states
+  /// of stripes.
+  void compare(const std::string &op, const std::string &attrs,
+               const ChunkCase &c, Kind kind, Arrays operands, Arrays outputs,
+               const std::vector<Vector> &want,
+               const std::vector<Expected> &expected) {
+    std::vector<int64_t> used;
+    for (const Array &output : outputs)
+      used.push_back(op.find("scan") != std::string::npos
+                         ? c.usedOf(output.size())
+                         : output.size());
+    unspecified = [used](size_t output, int64_t element) {
+      return element >= used[output];
+    };
+    deviceBounds.clear();
+    for (const Expected &e : expected)
+      deviceBounds.push_back(
+          {kind == Kind::F32 ? std::max(2e-5, e.single) : e.half, 0});
+    run(op, attrs, std::move(operands), std::move(outputs),
+        [&](const Arrays &, const Arrays &out) {
+          for (size_t i = 0; i < out.size(); ++i) {
+            Vector got = valuesOf(out[i]);
+            got.resize(used[i]);
+            Vector reference(want[i].begin(), want[i].begin() + used[i]);
+            if (kind == Kind::F32) {
+              expectNear(withValues({used[i]}, got), reference,
+                         expected[i].single, expected[i].name);
+              continue;
+            }
+            double error = 0, norm = 0;
+            for (int64_t j = 0; j < used[i]; ++j) {
+              error += (got[j] - reference[j]) * (got[j] - reference[j]);
+              norm += reference[j] * reference[j];
+            }
+            EXPECT_LE(std::sqrt(error),
+                      expected[i].half * std::sqrt(norm) + 1e-7)
+                << expected[i].name << " of norm " << std::sqrt(norm);
+          }
+        });
+  }
+};
+
+TEST_F(CudaStripedDeltaTest, AffineMatchesTheReference) {
+  forCases([&](const ChunkCase &c, Kind kind) {
+    const auto &d = c.dims;
+    Array m = f32({2, d.valueHeads, d.keyDim, d.keyDim});
+    Array b = f32({2, d.valueHeads, d.keyDim, d.valueDim});
+    std::vector<Vector> want = {Vector(m.size()), Vector(b.size())};
+    expectOk(reference::cpGdnAffine<double>(
+        valuesOf(c.kn), valuesOf(c.v), valuesOf(c.beta), valuesOf(c.gamma),
+        valuesOf(c.tinv), c.rank.shape(), c.rank.seq, c.rank.view(), d,
+        MakeSpan(want[0]), MakeSpan(want[1])));
+    compare("cp_gdn_affine", c.rank.attrs(), c, kind,
+            {c.kn, c.v, c.beta, c.gamma, c.tinv, words(c.rank.seq),
+             words(c.rank.stripes)},
+            {m, b}, want, {{"m", 2e-5}, {"b", 2e-5}});
+  });
+}
+
+TEST_F(CudaStripedDeltaTest, ScanMatchesTheReference) {
+  forCases([&](const ChunkCase &c, Kind kind) {
+    Array states = zeros(kind, c.stateShape()),
+          vnew = zeros(kind, c.tileShape());
+    std::vector<Vector> want = {Vector(states.size()), Vector(vnew.size())};
+    expectOk(reference::cpGdnScan<double>(
+        valuesOf(c.kn), valuesOf(c.v), valuesOf(c.beta), valuesOf(c.gamma),
+        valuesOf(c.tinv), valuesOf(c.states), c.rank.shape(), c.rank.seq,
+        c.rank.view(), c.dims, MakeSpan(want[0]), MakeSpan(want[1])));
+    compare("cp_gdn_scan", c.rank.attrs(), c, kind,
+            {c.kn, c.v, c.beta, c.gamma, c.tinv, c.states, words(c.rank.seq),
+             words(c.rank.stripes)},
+            {states, vnew}, want, {{"states", 2e-5}, {"vnew", 2e-5}});
+  });
+}
+
+TEST_F(CudaStripedDeltaTest, ScanBwdMatchesTheReference) {
+  forCases([&](const ChunkCase &c, Kind kind) {
+    Array dstates = zeros(kind, c.stateShape()), z = zeros(kind, c.tileShape());
+    std::vector<Vector> want = {Vector(dstates.size()), Vector(z.size())};
+    expectOk(reference::cpGdnScanBwd<double>(
+        valuesOf(c.qn), valuesOf(c.kn), valuesOf(c.dO), valuesOf(c.beta),
+        valuesOf(c.gamma), valuesOf(c.tinv), valuesOf(c.states), c.rank.shape(),
+        c.rank.seq, c.rank.view(), c.dims, c.scale, MakeSpan(want[0]),
+        MakeSpan(want[1])));
+    compare("cp_gdn_scan_bwd", c.withScale(), c, kind,
+            {c.qn, c.kn, c.dO, c.beta, c.gamma, c.tinv, c.states,
+             words(c.rank.seq), words(c.rank.stripes)},
+            {dstates, z}, want, {{"dstates", 2e-5}, {"z", 2e-5}});
+  });
+}
+
+TEST_F(CudaStripedDeltaTest, StateGradMatchesTheReference) {
+  forCases([&](const ChunkCase &c, Kind kind) {
+    Array grads = f32(c.states.shape());
+    std::vector<Vector> want = {Vector(grads.size())};
+    expectOk(reference::cpGdnStateGrad<double>(
+        valuesOf(c.qn), valuesOf(c.kn), valuesOf(c.dO), valuesOf(c.beta),
+        valuesOf(c.gamma), valuesOf(c.tinv), c.rank.shape(), c.rank.seq,
+        c.rank.view(), c.dims, c.scale, MakeSpan(want[0])));
+    compare("cp_gdn_state_grad", c.withScale(), c, kind,
+            {c.qn, c.kn, c.dO, c.beta, c.gamma, c.tinv, words(c.rank.seq),
+             words(c.rank.stripes)},
+            {grads}, want, {{"c", 2e-5}});
+  });
+}
+
+// A state that a document does not take in may be anything.
+TEST_F(CudaStripedDeltaTest, StatesDoNotEnterDocumentsThatBegin) {
+  ChunkCase c(ranks()[3], {1, 1, 16, 16}, 0.1); // on every end
+  for (int64_t i = 0; i < c.states.size(); ++i)
+    c.states.set(i, NAN);
+  int64_t used = c.usedOf(c.chunks() * 16 * 16);
+  unspecified = [&](size_t output, int64_t element) {
+    return element >= (output == 0 ? used : used * 4);
+  };
+  run("cp_gdn_scan", c.rank.attrs(),
+      {c.kn, c.v, c.beta, c.gamma, c.tinv, c.states, words(c.rank.seq),
+       words(c.rank.stripes)},
+      {f32(c.stateShape()), f32(c.tileShape())},
+      [&](const Arrays &, const Arrays &out) {
+        for (int64_t i = 0; i < used; ++i)
+          ASSERT_TRUE(std::isfinite(out[0][i])) << i;
+        for (int64_t i = 0; i < 4 * used; ++i)
+          ASSERT_TRUE(std::isfinite(out[1][i])) << i;
+      });
+  unspecified = nullptr;
+}
+
 TEST_F(CudaStripeTest, RefusesOtherTables) {
   Rank rank({{20, 12}, 32, 1}, 0);
   expectRefused("affine_scan", "{}",
@@ -216,8 +378,8 @@ TEST_F(CudaStripeTest, RefusesOtherTables) {
                 "stripe_tails: 9 taps on 8 tokens, expected two stripes of "
                 "taps - 1 tokens or more");
   expectRefused("cp_causal_conv", rank.attrs(),
-                {f32({32, 4}), f32({4, 3, 4}), f32({4, 1, 4}),
-                 words(rank.seq), words(rank.stripes)},
+                {f32({32, 4}), f32({4, 3, 4}), f32({4, 1, 4}), words(rank.seq),
+                 words(rank.stripes)},
                 {f32({32, 4})},
                 "cp_causal_conv: tails is [4, 3, 4] of f32, expected [2, 3, 4] "
                 "of f32");

@@ -15,7 +15,8 @@ namespace qwen35::codegen {
 using test::StripedRow;
 using Vector = std::vector<double>;
 
-inline Array withValues(const std::vector<int64_t> &shape, const Vector &values) {
+inline Array withValues(const std::vector<int64_t> &shape,
+                        const Vector &values) {
   Array array = f32(shape);
   setValues(array, values);
   return array;
@@ -98,8 +99,8 @@ struct ChunkCase {
     expectOk(reference::gdnPrep<double>(
         valuesOf(random(kn.shape(), 1)), valuesOf(random(kn.shape(), 2)),
         valuesOf(g), valuesOf(beta), rank.shape(), rank.seq, dims, 1e-6,
-        absl::MakeSpan(qs), absl::MakeSpan(ks), absl::MakeSpan(qr), absl::MakeSpan(kr),
-        absl::MakeSpan(gammas), absl::MakeSpan(tinvs)));
+        absl::MakeSpan(qs), absl::MakeSpan(ks), absl::MakeSpan(qr),
+        absl::MakeSpan(kr), absl::MakeSpan(gammas), absl::MakeSpan(tinvs)));
     setValues(qn, qs);
     setValues(kn, ks);
     setValues(gamma, gammas);
