@@ -260,8 +260,8 @@ private:
     // Of q35::TileProduct, or MoeRowsShared and MoeGradientShared.
     int64_t sharedBytes = 3 * (128 + 128) * 128;
     if (hopper)
-      sharedBytes = 128 + (gradient ? 3 * (128 + 256) * 128 + 8 * 16 * 544
-                                    : 4 * (128 + 256) * 128 + 8 * 16 * 272);
+      sharedBytes =
+          128 + 4 * (128 + 256) * 128 + (gradient ? 0 : 8 * 16 * 272);
     DeviceStage &stage =
         add(hopper ? (function + "_hopper").str() : function.str(),
             productBlocks(maxTiles), sharedBytes);

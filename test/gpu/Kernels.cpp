@@ -682,7 +682,7 @@ bool runAll(const std::vector<Item> &items, Shared &shared) {
 /// the cache of the device.
 class Bench {
 public:
-  explicit Bench(Gpu &gpu) : gpu(gpu), api(gpu.api) {}
+  Bench(Gpu &gpu, bool byStage) : gpu(gpu), api(gpu.api), byStage(byStage) {}
 
   /// What a copy on the device takes, as the bound of everything else.
   absl::Status copy() {
@@ -764,6 +764,21 @@ public:
         },
         seconds));
     print(c.name(), seconds, c.bytes() > 0 ? c.bytes() : bytes, c.flops());
+    // Stages need what those before them left: what each adds to the time.
+    for (size_t i = 0; byStage && i < stages.size(); ++i) {
+      double last = i == 0 ? 0 : seconds;
+      QWEN35_RETURN_IF_ERROR(time(
+          sets,
+          [&](size_t set) {
+            for (size_t j = 0; j <= i; ++j)
+              QWEN35_RETURN_IF_ERROR(gpu.enqueue(stages[j], arguments[set]));
+            return absl::OkStatus();
+          },
+          seconds));
+      std::printf("  + %-38s %9.4f ms\n",
+                  stages[i].source->kernel().symbol().c_str(),
+                  (seconds - last) * 1e3);
+    }
     return absl::OkStatus();
   }
 
@@ -882,17 +897,18 @@ private:
 
   Gpu &gpu;
   const cuda::Driver *api;
+  bool byStage;
 };
 
-int benchAll(const std::vector<Item> &items) {
+int benchAll(const std::vector<Item> &items, bool byStage) {
   Gpu gpu;
   absl::Status status = gpu.open(items[0].file->cases.arch());
   if (status.ok())
-    status = Bench(gpu).copy();
+    status = Bench(gpu, byStage).copy();
   std::string at = "the copy";
   for (size_t i = 0; i < items.size() && status.ok(); ++i) {
     at = items[i].name();
-    status = Bench(gpu).run(items[i]);
+    status = Bench(gpu, byStage).run(items[i]);
   }
   if (status.ok())
     return 0;
@@ -902,8 +918,9 @@ int benchAll(const std::vector<Item> &items) {
 }
 
 int usage() {
-  std::fprintf(stderr, "usage: qwen35_gpu_kernels [--bench] FILES.cases "
-                       "[--filter TEXT[,TEXT...]] [--one-process]\n");
+  std::fprintf(stderr,
+               "usage: qwen35_gpu_kernels [--bench [--stages]] FILES.cases "
+               "[--filter TEXT[,TEXT...]] [--one-process]\n");
   return 2;
 }
 
@@ -911,7 +928,7 @@ int main(int argc, char **argv) {
   double start = now();
   std::vector<std::unique_ptr<CaseFile>> files;
   std::vector<std::string> filters;
-  bool oneProcess = false, bench = false;
+  bool oneProcess = false, bench = false, byStage = false;
   for (int i = 1; i < argc; ++i) {
     std::string argument = argv[i];
     if (argument == "--filter" && i + 1 < argc) {
@@ -920,6 +937,8 @@ int main(int argc, char **argv) {
       oneProcess = true; // For tools that follow no other.
     } else if (argument == "--bench") {
       bench = true;
+    } else if (argument == "--stages") {
+      bench = byStage = true; // Of every stage alone as well.
     } else if (argument[0] == '-') {
       return usage();
     } else {
@@ -961,7 +980,7 @@ int main(int argc, char **argv) {
     return 2;
   }
   if (bench)
-    return benchAll(items);
+    return benchAll(items, byStage);
   if (oneProcess)
     runFrom(0, items, *shared);
   else if (!runAll(items, *shared))

@@ -45,6 +45,12 @@ Q35_DEVICE void barrier_arrive_expect(Barrier *barrier, int bytes) {
                : "memory");
 }
 
+// Arrives once all that this thread has started by cp.async has landed. It was written through another proxy than products
+// read through: fence_async_proxy after the wait.
+Q35_DEVICE void barrier_arrive_copied(Barrier *barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(barrier)) : "memory");
+}
+
 // Waits for the end of the phase of this parity: that of phase n is n % 2.
 Q35_DEVICE void barrier_wait(Barrier *barrier, int parity) {
   asm volatile("{\n"
@@ -345,8 +351,35 @@ inline void land(const BoxCopy &copy) {
   end_phase(state);
 }
 
-inline void land_all(const Barrier *barrier) {
+// A thread that arrives when its cp.async up to `group` have landed.
+struct CopyArrival {
+  Thread *thread;
+  Barrier *barrier;
+  int group;
+};
+inline CopyArrival *copyArrivals;
+inline int copyArrivalCount, copyArrivalRoom;
+
+inline void arrive(Barrier *barrier, const char *what, Site site) {
+  auto &state = state_of(barrier, what, site);
+  if (state.missing == 0) fail("arrives too often (%s:%d)", base_name(site.file), site.line);
+  --state.missing;
+  end_phase(state);
+}
+
+inline void land_all(Barrier *barrier, Site site) {
   int kept = 0;
+  for (int i = 0; i < copyArrivalCount; ++i) {
+    CopyArrival arrival = copyArrivals[i];
+    if (arrival.barrier != barrier) {
+      copyArrivals[kept++] = arrival;
+      continue;
+    }
+    finish_copies(*arrival.thread, arrival.group);
+    arrive(barrier, "barrier_arrive_copied", site);
+  }
+  copyArrivalCount = kept;
+  kept = 0;
   for (int i = 0; i < boxCount; ++i)
     if (boxes[i].barrier == barrier)
       land(boxes[i]);
@@ -458,12 +491,19 @@ inline void barrier_init(Barrier *barrier, int arrivals, emulated::Site site = e
   state.arrivals = state.missing = arrivals;
   state.bytes = 0;
 }
-inline void barrier_init_fence() { emulated::boxCount = 0; }
+inline void barrier_init_fence() { emulated::boxCount = emulated::copyArrivalCount = 0; }
 inline void barrier_arrive(Barrier *barrier, emulated::Site site = emulated::Site::here()) {
-  auto &state = emulated::state_of(barrier, "barrier_arrive", site);
-  if (state.missing == 0) emulated::fail("arrives too often (%s:%d)", emulated::base_name(site.file), site.line);
-  --state.missing;
-  emulated::end_phase(state);
+  emulated::arrive(barrier, "barrier_arrive", site);
+}
+inline void barrier_arrive_copied(Barrier *barrier, emulated::Site site = emulated::Site::here()) {
+  if (emulated::machine.order == 1) return emulated::arrive(barrier, "barrier_arrive_copied", site);
+  emulated::Thread &thread = emulated::self();
+  if (emulated::copyArrivalCount == emulated::copyArrivalRoom) {
+    emulated::copyArrivalRoom = emulated::copyArrivalRoom * 2 + 512;
+    emulated::copyArrivals = static_cast<emulated::CopyArrival *>(
+        realloc(emulated::copyArrivals, emulated::copyArrivalRoom * sizeof(emulated::CopyArrival)));
+  }
+  emulated::copyArrivals[emulated::copyArrivalCount++] = {&thread, barrier, ++thread.group};
 }
 inline void barrier_arrive_expect(Barrier *barrier, int bytes, emulated::Site site = emulated::Site::here()) {
   emulated::state_of(barrier, "barrier_arrive_expect", site).bytes += bytes;
@@ -471,9 +511,9 @@ inline void barrier_arrive_expect(Barrier *barrier, int bytes, emulated::Site si
 }
 inline void barrier_wait(Barrier *barrier, int parity, emulated::Site site = emulated::Site::here()) {
   auto &state = emulated::state_of(barrier, "barrier_wait", site);
-  emulated::land_all(barrier);
+  emulated::land_all(barrier, site);
   emulated::wait_until("barrier_wait", site, [&] {
-    emulated::land_all(barrier);
+    emulated::land_all(barrier, site);
     return int(state.phase) != parity;
   });
 }

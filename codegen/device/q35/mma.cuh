@@ -263,16 +263,24 @@ inline void cp_async16(void *shared, const void *global, bool valid, emulated::S
 
 inline void cp_async_commit() { ++emulated::self().group; }
 
-template <int N>
-inline void cp_async_wait() {
-  emulated::Thread &thread = emulated::self();
+namespace emulated {
+
+// Copies of the groups before `group`.
+inline void finish_copies(Thread &thread, int group) {
   int kept = 0;
   for (int i = 0; i < thread.copyCount; ++i)
-    if (emulated::Copy copy = thread.copies[i]; copy.group < thread.group - N)
-      emulated::do_copy(copy);
+    if (Copy copy = thread.copies[i]; copy.group < group)
+      do_copy(copy);
     else
       thread.copies[kept++] = copy;
   thread.copyCount = kept;
+}
+
+} // namespace emulated
+
+template <int N>
+inline void cp_async_wait() {
+  emulated::finish_copies(emulated::self(), emulated::self().group - N);
 }
 
 #endif

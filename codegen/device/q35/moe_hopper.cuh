@@ -71,8 +71,8 @@ struct MoeRowsWork {
   int column, steps, rows;
 };
 
-using MoeRowsShared = HopperShared<4, kBulkBytes<bf16>>;
-using MoeGradientShared = HopperShared<3, kBulkBytes<float>>;
+using MoeRowsShared = HopperShared<4, kBulkBytes>;
+using MoeGradientShared = HopperShared<4>;
 
 struct Nothing {};
 
@@ -97,7 +97,8 @@ Q35_DEVICE void hopper_rows(const RoutePlan<P> &plan, int columns, int tileColum
     return MoeRowsWork{rows, i % columnTiles * tileColumns, k / 64, rows.stored};
   };
   hopper_products<MoeRowsShared::kStages, false, AcrossB, Gathered>(
-      [&] { return plan.tiles[0] * columnTiles; }, work, produce, prepare, finish, [] {});
+      [&] { return plan.tiles[0] * columnTiles; }, work, [](MoeRowsWork) { return Nothing(); }, produce, prepare, finish,
+      [] {});
 }
 
 // The first 64 or 128 rows of a tile along k. Thread 0.
@@ -109,7 +110,7 @@ Q35_DEVICE void load_rows(unsigned char *to, const TensorMap *map, Barrier *full
 // A tile of out.
 template <class P>
 Q35_DEVICE void hopper_out(const HopperTile &tile, bf16 *out, MoeRows rows, int column) {
-  store_tile_bulk<bf16>(tile, shared_memory() + MoeRowsShared::kEnd, int(P::hidden) - column, [&](int row) {
+  store_tile_bulk(tile, shared_memory() + MoeRowsShared::kEnd, int(P::hidden) - column, [&](int row) {
     return row < rows.count ? out + (rows.first + row) * P::hidden + column : nullptr;
   });
 }
@@ -122,7 +123,7 @@ Q35_DEVICE void moe_up_hopper(Args... args) {
   if (threadIdx.x == 0) tensor_map_acquire(map);
   hopper_rows<false, true>(
       plan, P::width, 128, P::hidden,
-      [&](MoeRowsWork w) {
+      [&](MoeRowsWork w, Nothing) {
         GatheredLines<P, bf16, true> x{a.x, P::xStride, plan.slots + w.tile.first, w.tile.count, P::hidden};
         TileLoader<decltype(x), 128, 128> loader(x, threadIdx.x);
         int strip = (w.tile.expert * 2 * int(P::width) + w.column) / 8;
@@ -158,7 +159,7 @@ Q35_DEVICE void moe_down_hopper(Args... args) {
   }
   hopper_rows<false, false>(
       plan, P::hidden, 256, P::width,
-      [&](MoeRowsWork w) {
+      [&](MoeRowsWork w, Nothing) {
         return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
           barrier_arrive_expect(full, HopperStages::kBytesB + w.rows * 128);
           tensor_load(toB, maps + MoeMaps::kDown, full, step * 64, w.column, w.tile.expert, 0);
@@ -177,7 +178,7 @@ Q35_DEVICE void moe_down_bwd_hopper(Args... args) {
   if (threadIdx.x == 0) tensor_map_acquire(map);
   hopper_rows<true, true>(
       plan, P::width, 256, P::hidden,
-      [&](MoeRowsWork w) {
+      [&](MoeRowsWork w, Nothing) {
         GatheredLines<P, bf16, true> dy{a.dy, P::dyStride, plan.slots + w.tile.first, w.tile.count, P::hidden};
         TileLoader<decltype(dy), 128, 128> loader(dy, threadIdx.x);
         return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
@@ -206,7 +207,7 @@ Q35_DEVICE void moe_up_bwd_hopper(Args... args) {
   }
   hopper_rows<true, false>(
       plan, P::hidden, 256, 2 * P::width,
-      [&](MoeRowsWork w) {
+      [&](MoeRowsWork w, Nothing) {
         return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
           barrier_arrive_expect(full, HopperStages::kBytesB + w.rows * 128);
           tensor_load(toB, maps + MoeMaps::kGateUpAcross, full, 0, step * 64, w.column / 64, w.tile.expert);
@@ -223,6 +224,37 @@ struct MoeWeightWork {
   int steps, rows;
 };
 
+// Tokens of those of 64 slots of which this thread, one of 128, loads 16 bytes of each panel; -1 where there is no slot.
+struct SlotRows {
+  static constexpr int kEach = 4;
+  int token[kEach];
+};
+template <class P>
+Q35_DEVICE SlotRows slot_rows(const RoutePlan<P> &plan, WeightTile w, int first) {
+  SlotRows rows;
+#pragma unroll
+  for (int pass = 0; pass < SlotRows::kEach; ++pass) {
+    int i = first + pass * 16 + int(threadIdx.x) / 8;
+    rows.token[pass] = i < w.count ? plan.slots[w.first + i] / int(P::topK) : -1;
+  }
+  return rows;
+}
+
+// Starts to load these rows of x or dy: panels of 64 columns, of which there are `columns` from `base` on.
+template <int Panels>
+Q35_DEVICE void load_slot_rows(unsigned char *to, const bf16 *base, int stride, int columns, const SlotRows &rows) {
+  int chunk = threadIdx.x % 8, mine = threadIdx.x / 8;
+#pragma unroll
+  for (int pass = 0; pass < SlotRows::kEach; ++pass)
+#pragma unroll
+    for (int panel = 0; panel < Panels; ++panel) {
+      bool valid = rows.token[pass] >= 0 && panel * 64 + chunk * 8 < columns;
+      int column = panel * 64 + chunk * 8;
+      cp_async16(to + panel * HopperStages::kPanel + tile_chunk(pass * 16 + mine, chunk),
+                 base + (valid ? rows.token[pass] * stride + column : 0), valid);
+    }
+}
+
 // Sums of squares go from `firstSquares` on.
 template <int M, int N, class P, class Produce, class Finish>
 Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, unsigned char *workspace, int firstSquares, Produce produce,
@@ -232,8 +264,9 @@ Q35_DEVICE void hopper_gradient(const RoutePlan<P> &plan, unsigned char *workspa
     WeightTile tile = weight_tile<P, M, N, 256>(plan, i);
     return MoeWeightWork{tile, plan.aligned(tile.count) / 64, M - tile.m < 128 ? M - tile.m : 128};
   };
+  auto look_up = [&](MoeWeightWork w) { return slot_rows<P>(plan, w.tile, 0); };
   hopper_products<MoeGradientShared::kStages, true, true, true>(
-      [] { return kWeightTiles<P, M, N, 256>; }, work, produce, [](MoeWeightWork) { return Nothing(); },
+      [] { return kWeightTiles<P, M, N, 256>; }, work, look_up, produce, [](MoeWeightWork) { return Nothing(); },
       [&](HopperTile &tile, MoeWeightWork w, Nothing) { finish(tile, w, squares); },
       [&] { squares.store(workspace, firstSquares, threadIdx.x / 32 - 4); });
 }
@@ -247,23 +280,21 @@ Q35_DEVICE void moe_gate_up_gradient_hopper(Args... args) {
   constexpr int M = 2 * P::width, N = P::hidden;
   hopper_gradient<M, N>(
       plan, a.workspace, 0,
-      [&](MoeWeightWork w) {
-        GatheredLines<P, bf16, false> x{a.x + w.tile.n, P::xStride, plan.slots + w.tile.first, w.tile.count, N - w.tile.n};
-        TileLoader<decltype(x), 256, 128> loader(x, threadIdx.x);
-        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+      [&](MoeWeightWork w, SlotRows rows) {
+        return [=, &plan](int step, unsigned char *to, unsigned char *toB, Barrier *full) mutable {
           if (threadIdx.x == 0) {
             barrier_arrive_expect(full, HopperStages::kBytesA);
             tensor_load(to, map, full, 0, w.tile.first + step * 64, w.tile.m / 64, 0);
           }
-          loader.load(toB, step * 64);
+          load_slot_rows<4>(toB, a.x + w.tile.n, P::xStride, N - w.tile.n, rows);
+          rows = slot_rows<P>(plan, w.tile, step * 64 + 64);
         };
       },
       [&](HopperTile &tile, MoeWeightWork w, GradientSquares<P> &squares) {
         add_gate_up_gradient<P>(tile, a, w.tile);
         squares.add(tile);
         float *first = a.dGateUp + w.tile.expert * P::dGateUpExpert + w.tile.m * P::dGateUpStride + w.tile.n;
-        store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
-                               [&](int row) { return first + row * P::dGateUpStride; });
+        store_tile_streaming(tile, N - w.tile.n, [&](int row) { return first + row * P::dGateUpStride; });
       });
 }
 
@@ -276,24 +307,21 @@ Q35_DEVICE void moe_down_gradient_hopper(Args... args) {
   constexpr int M = P::hidden, N = P::width;
   hopper_gradient<M, N>(
       plan, a.workspace, P::downSquares,
-      [&](MoeWeightWork w) {
-        GatheredLines<P, bf16, false> dy{a.dy + w.tile.m, P::dyStride, plan.slots + w.tile.first, w.tile.count,
-                                         M - w.tile.m};
-        TileLoader<decltype(dy), 128, 128> loader(dy, threadIdx.x);
-        return [=](int step, unsigned char *to, unsigned char *toB, Barrier *full) {
+      [&](MoeWeightWork w, SlotRows rows) {
+        return [=, &plan](int step, unsigned char *to, unsigned char *toB, Barrier *full) mutable {
           if (threadIdx.x == 0) {
             barrier_arrive_expect(full, HopperStages::kBytesB);
             tensor_load(toB, map, full, 0, w.tile.first + step * 64, w.tile.n / 64, 0);
           }
-          loader.load(to, step * 64);
+          load_slot_rows<2>(to, a.dy + w.tile.m, P::dyStride, M - w.tile.m, rows);
+          rows = slot_rows<P>(plan, w.tile, step * 64 + 64);
         };
       },
       [&](HopperTile &tile, MoeWeightWork w, GradientSquares<P> &squares) {
         add_down_gradient<P>(tile, a, w.tile);
         squares.add(tile);
         float *first = a.dDown + w.tile.expert * P::dDownExpert + w.tile.m * P::dDownStride + w.tile.n;
-        store_tile_bulk<float>(tile, shared_memory() + MoeGradientShared::kEnd, N - w.tile.n,
-                               [&](int row) { return first + row * P::dDownStride; });
+        store_tile_streaming(tile, N - w.tile.n, [&](int row) { return first + row * P::dDownStride; });
       });
 }
 
