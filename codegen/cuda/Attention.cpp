@@ -1,4 +1,6 @@
-// attention and attention_bwd: causal inside documents, grouped query heads.
+// attention and attention_bwd: causal inside documents, grouped query heads;
+// cp_attention and cp_attention_bwd: of a rank's stripes to gathered keys, by the
+// portable kernels on every GPU.
 //
 // Blocks restart at documents: a grid of n rows per block has room for one broken
 // block per document. Operands are read in accesses of 16 bytes where the strides
@@ -7,6 +9,7 @@
 
 #include "codegen/cuda/Families.h"
 #include "codegen/cuda/Kernel.h"
+#include "codegen/cuda/Stripes.h"
 #include "runtime/schema/seq_table.h"
 
 #include "llvm/ADT/STLExtras.h"
@@ -19,20 +22,34 @@ namespace {
 struct Dims {
   int64_t tokens, queryHeads, keyHeads, size, maxDocs, elementBytes;
   double scale;
+  int64_t ranks = 0; ///< That share the row; 0: it is whole.
+  StripeTable stripes() const { return {tokens, ranks}; }
   int64_t group() const { return queryHeads / keyHeads; }
   /// Blocks of `rows` tokens that any packing fits into.
   int64_t blocks(int64_t rows) const { return tokens / rows + maxDocs; }
 };
 
-/// Checks q, k, v at `first` and the table at `table`.
+/// Checks q, k, v at `first` and the table at `table`, with that of stripes
+/// behind it if striped.
 FailureOr<Dims> checkOperands(const KernelSpec &spec, unsigned first,
-                              unsigned table, EmitError emitError) {
+                              unsigned table, bool striped,
+                              EmitError emitError) {
   MemRefType q = spec.inputs[first], k = spec.inputs[first + 1];
   if (failed(requireAttrs(spec, {"scale", "tokens", "max_docs"}, emitError)) ||
       failed(requireType(spec, q, "q", {kAny, kAny, kAny}, floatTypes(spec),
-                         emitError)) ||
-      failed(requireType(spec, k, "k",
-                         {q.getDimSize(0), kAny, q.getDimSize(2)},
+                         emitError)))
+    return failure();
+  int64_t ranks = 0;
+  if (striped) {
+    FailureOr<int64_t> found = requireStripes(spec, spec.inputs[table + 1],
+                                              q.getDimSize(0), emitError);
+    if (failed(found))
+      return failure();
+    ranks = *found;
+  }
+  if (failed(requireType(spec, k, "k",
+                         {q.getDimSize(0) * std::max<int64_t>(ranks, 1), kAny,
+                          q.getDimSize(2)},
                          q.getElementType(), emitError)) ||
       failed(requireSameShape(spec, k, "k", spec.inputs[first + 2], "v",
                               emitError)))
@@ -57,13 +74,10 @@ FailureOr<Dims> checkOperands(const KernelSpec &spec, unsigned first,
   if (failed(requireType(spec, spec.inputs[table], "seq", {seq.words()},
                          IntegerType::get(q.getContext(), 32), emitError)))
     return failure();
-  return Dims{q.getDimSize(0),
-              q.getDimSize(1),
-              k.getDimSize(1),
-              q.getDimSize(2),
-              seq.maxDocs,
-              bytesOf(q.getElementType()),
-              spec.number("scale")};
+  return Dims{q.getDimSize(0),      q.getDimSize(1),
+              k.getDimSize(1),      q.getDimSize(2),
+              seq.maxDocs,          bytesOf(q.getElementType()),
+              spec.number("scale"), ranks};
 }
 
 /// Dynamic shared memory that a block may have.
@@ -106,8 +120,8 @@ bool aligned(const Dims &dims, llvm::ArrayRef<NamedOperand> operands) {
 /// Whether attention_hopper.cuh has kernels for this.
 bool forHopper(const Dims &dims, const GpuTarget &target,
                llvm::ArrayRef<NamedOperand> operands) {
-  return target.hopper && dims.size == 256 && dims.elementBytes == 2 &&
-         aligned(dims, operands);
+  return target.hopper && dims.ranks == 0 && dims.size == 256 &&
+         dims.elementBytes == 2 && aligned(dims, operands);
 }
 
 /// The constants that all kernels share, strides of `operands` included.
@@ -124,6 +138,8 @@ void setConstants(DeviceStage &stage, const Dims &dims,
     stage.constant((operand.name + "Head").str(), strides[1]);
   }
   stage.constant("vectors", aligned(dims, operands));
+  if (dims.ranks)
+    setStripes(stage, dims.stripes());
 }
 
 // Of attention_hopper.cuh.
@@ -151,13 +167,16 @@ LogicalResult refuseSize(const KernelSpec &spec, const Dims &dims,
 
 class Attention : public KernelFamily {
 public:
-  StringRef op() const override { return "attention"; }
+  explicit Attention(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_attention" : "attention";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 4, 2, emitError)))
+    if (failed(requireCounts(spec, striped ? 5 : 4, 2, emitError)))
       return failure();
-    FailureOr<Dims> dims = checkOperands(spec, 0, 3, emitError);
+    FailureOr<Dims> dims = checkOperands(spec, 0, 3, striped, emitError);
     if (failed(dims) ||
         failed(requireSameShape(spec, spec.inputs[0], "q", spec.outputs[0],
                                 "o", emitError)) ||
@@ -192,7 +211,7 @@ public:
     if (tile.rows == 0)
       return refuseSize(spec, *dims, emitError);
     stage.header = "q35/attention.cuh";
-    stage.function = "attention_forward";
+    stage.function = (op() + "_forward").str();
     stage.blocks = dims->blocks(tile.rows) * dims->queryHeads;
     stage.threads = tile.rows * 2;
     setConstants(stage, *dims, operands);
@@ -203,33 +222,36 @@ public:
     plan.stages = {stage};
     return plan;
   }
+
+private:
+  bool striped;
 };
 
 /// Stages: what gradients read per query row; dk and dv; dq.
 class AttentionBwd : public KernelFamily {
 public:
-  StringRef op() const override { return "attention_bwd"; }
+  explicit AttentionBwd(bool striped) : striped(striped) {}
+  StringRef op() const override {
+    return striped ? "cp_attention_bwd" : "attention_bwd";
+  }
 
   FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &target,
                              EmitError emitError) const override {
-    if (failed(requireCounts(spec, 7, 3, emitError)))
+    if (failed(requireCounts(spec, striped ? 8 : 7, 3, emitError)))
       return failure();
-    FailureOr<Dims> dims = checkOperands(spec, 1, 6, emitError);
+    FailureOr<Dims> dims = checkOperands(spec, 1, 6, striped, emitError);
     if (failed(dims) ||
-        failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[0],
-                                "do", emitError)) ||
-        failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[4],
-                                "o", emitError)) ||
-        failed(requireType(spec, spec.inputs[5], "lse",
-                           {dims->tokens, dims->queryHeads},
-                           Float32Type::get(spec.inputs[0].getContext()),
-                           emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[0], "do",
+                                emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[1], "q", spec.inputs[4], "o",
+                                emitError)) ||
+        failed(requireType(
+            spec, spec.inputs[5], "lse", {dims->tokens, dims->queryHeads},
+            Float32Type::get(spec.inputs[0].getContext()), emitError)) ||
         failed(requireSameShape(spec, spec.inputs[1], "q", spec.outputs[0],
                                 "dq", emitError)) ||
-        failed(requireSameShape(spec, spec.inputs[2], "k", spec.outputs[1],
-                                "dk", emitError)) ||
-        failed(requireSameShape(spec, spec.inputs[3], "v", spec.outputs[2],
-                                "dv", emitError)))
+        failed(checkKeyGradient(spec, 1, "dk", emitError)) ||
+        failed(checkKeyGradient(spec, 2, "dv", emitError)))
       return failure();
     NamedOperand operands[] = {
         {"do", spec.inputs[0]},  {"q", spec.inputs[1]},
@@ -239,8 +261,9 @@ public:
 
     DeviceStage delta;
     constexpr int kWarps = 8;
+    std::string prefix = striped ? "cp_attention" : "attention";
     delta.header = "q35/attention.cuh";
-    delta.function = "attention_delta";
+    delta.function = prefix + "_delta";
     delta.threads = kWarps * 32;
     delta.blocks =
         llvm::divideCeil(dims->tokens * dims->queryHeads, int64_t(kWarps));
@@ -275,17 +298,25 @@ public:
       return refuseSize(spec, *dims, emitError);
     // Rows of the gradients of keys are keys: the first tile size is theirs.
     keys.header = "q35/attention.cuh";
-    keys.function = "attention_key_gradients";
+    keys.function = prefix + "_key_gradients";
     keys.sharedBytes += tile.keys * 2 * 4;
     keys.threads = tile.rows * 4;
-    keys.blocks = dims->blocks(tile.rows) * dims->keyHeads;
+    int64_t blocks = dims->blocks(tile.rows);
     setConstants(keys, *dims, operands);
+    if (striped) {
+      // Keys that the rank has no queries among.
+      StripeTable stripes = dims->stripes();
+      int64_t each = llvm::divideCeil(stripes.rows(), tile.rows) + 1;
+      keys.constant("ownBlocks", blocks).constant("stripeBlocks", each);
+      blocks += (stripes.stripes() - StripeTable::kLocal) * each;
+    }
+    keys.blocks = blocks * dims->keyHeads;
     keys.constant("rows", tile.keys).constant("keys", tile.rows);
 
     DeviceStage queries;
     tile = chooseTile(*dims, target, 2, 2, queries.sharedBytes);
     queries.header = "q35/attention.cuh";
-    queries.function = "attention_query_gradient";
+    queries.function = prefix + "_query_gradient";
     queries.threads = tile.rows * 2;
     queries.blocks = dims->blocks(tile.rows) * dims->queryHeads;
     setConstants(queries, *dims, operands);
@@ -296,13 +327,28 @@ public:
     plan.stages = {delta, keys, queries};
     return plan;
   }
+
+private:
+  /// Summands of ranks are f32.
+  LogicalResult checkKeyGradient(const KernelSpec &spec, unsigned output,
+                                 StringRef name, EmitError emitError) const {
+    MemRefType k = spec.inputs[2];
+    Type element =
+        striped ? Float32Type::get(k.getContext()) : k.getElementType();
+    return requireType(spec, spec.outputs[output], name, k.getShape(), element,
+                       emitError);
+  }
+
+  bool striped;
 };
 
 } // namespace
 
 void registerAttentionKernels() {
-  registerKernel(std::make_unique<Attention>());
-  registerKernel(std::make_unique<AttentionBwd>());
+  for (bool striped : {false, true}) {
+    registerKernel(std::make_unique<Attention>(striped));
+    registerKernel(std::make_unique<AttentionBwd>(striped));
+  }
 }
 
 } // namespace qwen35::codegen::cuda

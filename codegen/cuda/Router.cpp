@@ -2,7 +2,7 @@
 // q35/router.cuh. Everything here is float, whatever the activations are.
 
 #include "codegen/cuda/Families.h"
-#include "codegen/cuda/Kernel.h"
+#include "codegen/cuda/Rows.h"
 #include "runtime/schema/seq_table.h"
 
 #include "llvm/Support/MathExtras.h"
@@ -166,6 +166,7 @@ struct AuxShape {
                        backward ? stride(spec.outputs[0]) : 0);
     constants.constant("pooled", spec.text("scope") == "pooled");
     constants.constant("backward", backward);
+    constants.constant("outputs", int64_t(spec.outputs.size()));
     DeviceStage chunked = stageOf("router_aux_chunks", layers * chunks());
     chunked.sharedBytes = experts * 4;
     DeviceStage layered = stageOf("router_aux_layers",
@@ -229,9 +230,127 @@ public:
   }
 };
 
+/// What router_aux adds up over the tokens of one rank.
+class RouterStats : public KernelFamily {
+public:
+  StringRef op() const override { return "router_stats"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &,
+                             EmitError emitError) const override {
+    if (failed(AuxShape::check(spec, 0, emitError)))
+      return failure();
+    AuxShape shape(spec, 0);
+    if (spec.outputs.size() != 3)
+      return emitError() << "router_stats: has " << spec.outputs.size()
+                         << " results, expected counts, sums and tokens";
+    int64_t rows = spec.text("scope") == "pooled" ? 1 : shape.layers;
+    for (unsigned i : {0, 1}) {
+      StringRef name = i ? "sums" : "counts";
+      if (failed(requireType(spec, spec.outputs[i], name, {rows, shape.experts},
+                             f32Of(spec), emitError)) ||
+          failed(requireDense(spec, spec.outputs[i], name, emitError)))
+        return failure();
+    }
+    if (failed(requireType(spec, spec.outputs[2], "tokens", {}, f32Of(spec),
+                           emitError)))
+      return failure();
+    return shape.plan(
+        stageOf("router_stats", divideCeil(rows * shape.experts, kThreads)));
+  }
+};
+
+/// Sizes of router_stats_aux and router_stats_grad, whose counts are operand
+/// `first`, as constants of a stage.
+LogicalResult describeStats(const KernelSpec &spec, unsigned first,
+                            DeviceStage &stage, EmitError emitError) {
+  if (failed(requireAttrs(spec, {"scope", "layers", "slots"}, emitError)))
+    return failure();
+  bool pooled = spec.text("scope") == "pooled";
+  int64_t layers = spec.integer("layers");
+  MemRefType counts = spec.inputs[first];
+  if (failed(requireType(spec, counts, "counts", {pooled ? 1 : layers, kAny},
+                         f32Of(spec), emitError)) ||
+      failed(requireDense(spec, counts, "counts", emitError)))
+    return failure();
+  stage.constant("layers", layers)
+      .constant("experts", counts.getDimSize(1))
+      .constant("topK", spec.integer("slots"))
+      .constant("pooled", pooled);
+  return success();
+}
+
+class RouterStatsAux : public KernelFamily {
+public:
+  StringRef op() const override { return "router_stats_aux"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &,
+                             EmitError emitError) const override {
+    DeviceStage stage = stageOf("router_stats_aux", 1);
+    if (failed(requireCounts(spec, 3, 1, emitError)) ||
+        failed(describeStats(spec, 0, stage, emitError)) ||
+        failed(requireSameShape(spec, spec.inputs[0], "counts", spec.inputs[1],
+                                "sums", emitError)) ||
+        failed(requireDense(spec, spec.inputs[1], "sums", emitError)) ||
+        failed(requireType(spec, spec.inputs[2], "tokens", {}, f32Of(spec),
+                           emitError)) ||
+        failed(requireType(spec, spec.outputs[0], "aux", {}, f32Of(spec),
+                           emitError)))
+      return failure();
+    KernelPlan plan;
+    plan.stages = {stage};
+    return plan;
+  }
+};
+
+class RouterStatsGrad : public KernelFamily {
+public:
+  StringRef op() const override { return "router_stats_grad"; }
+
+  FailureOr<KernelPlan> plan(const KernelSpec &spec, const GpuTarget &,
+                             EmitError emitError) const override {
+    DeviceStage stage = stageOf("router_stats_grad", 1);
+    if (spec.inputs.size() != 4)
+      return emitError() << "router_stats_grad: has " << spec.inputs.size()
+                         << " operands, expected 4";
+    if (failed(requireAttrs(spec, {"tokens", "max_docs"}, emitError)) ||
+        failed(describeStats(spec, 1, stage, emitError)) ||
+        failed(requireType(spec, spec.inputs[0], "daux", {}, f32Of(spec),
+                           emitError)) ||
+        failed(requireType(spec, spec.inputs[2], "tokens", {}, f32Of(spec),
+                           emitError)))
+      return failure();
+    SeqTable seq{spec.integer("tokens"), spec.integer("max_docs")};
+    if (failed(requireType(spec, spec.inputs[3], "seq", {seq.words()},
+                           i32Of(spec), emitError)))
+      return failure();
+    int64_t layers = spec.integer("layers");
+    if (static_cast<int64_t>(spec.outputs.size()) != layers)
+      return emitError() << "router_stats_grad: has " << spec.outputs.size()
+                         << " results for " << layers << " layers";
+    for (MemRefType output : spec.outputs) {
+      if (failed(requireType(spec, output, "dprobs",
+                             {seq.tokens, spec.inputs[1].getDimSize(1)},
+                             f32Of(spec), emitError)))
+        return failure();
+      if (stride(output) != stride(spec.outputs[0]))
+        return emitError() << "router_stats_grad: dprobs of two layers have "
+                              "different strides";
+    }
+    stage.constant("tokens", seq.tokens)
+        .constant("dprobsStride", stride(spec.outputs[0]));
+    stage.blocks = layers * divideCeil(seq.tokens, 128);
+    KernelPlan plan;
+    plan.stages = {stage};
+    return plan;
+  }
+};
+
 } // namespace
 
 void registerRouterKernels() {
+  registerKernel(std::make_unique<RouterStats>());
+  registerKernel(std::make_unique<RouterStatsAux>());
+  registerKernel(std::make_unique<RouterStatsGrad>());
   registerKernel(std::make_unique<Router>());
   registerKernel(std::make_unique<RouterBwd>());
   registerKernel(std::make_unique<RouterAux>());

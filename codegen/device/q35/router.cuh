@@ -114,13 +114,13 @@ Q35_DEVICE T *argument(int index, Args... args) {
   return static_cast<T *>(const_cast<void *>(found));
 }
 
-// router_aux and router_aux_bwd. Arguments: daux (backward), probs of every layer, idx of every layer, the document table,
-// then aux (forward) or dprobs of every layer, then the workspace:
+// router_aux, router_aux_bwd and router_stats. Arguments: daux (backward), probs of every layer, idx of every layer, the
+// document table, then P::outputs results (aux, or dprobs of every layer, or counts, sums and tokens), then the workspace:
 //   int count[layers][experts], float sum[layers][experts], then the same of chunks of tokens: [layers][chunks][experts].
 template <class P>
 struct RouterAuxArguments {
   static constexpr int kProbs = P::backward ? 1 : 0, kIdx = kProbs + P::layers, kSeq = kIdx + P::layers;
-  static constexpr int kOut = kSeq + 1, kWorkspace = kOut + (P::backward ? P::layers : 1);
+  static constexpr int kOut = kSeq + 1, kWorkspace = kOut + P::outputs;
   static constexpr int kChunk = 128; // tokens
   static constexpr int kChunks = (P::tokens + kChunk - 1) / kChunk, kAll = P::layers * P::experts;
 
@@ -208,6 +208,60 @@ Q35_DEVICE void router_aux(Args... args) {
   total = block_sum<256>(total, scratch) * float(P::experts);
   if constexpr (!P::pooled) total = total / float(P::topK) / tokens;
   if (threadIdx.x == 0) *argument<float>(A::kOut, args...) = total;
+}
+
+// Stage 3 of router_stats, a thread per result: layers in order.
+template <class P, class... Args>
+Q35_DEVICE void router_stats(Args... args) {
+  using A = RouterAuxArguments<P>;
+  A a(args...);
+  constexpr int kAdded = P::pooled ? P::layers : 1;
+  int at = int(blockIdx.x) * int(blockDim.x) + int(threadIdx.x);
+  if (at == 0) *argument<float>(A::kOut + 2, args...) = float(a.realTokens);
+  if (at >= A::kAll / kAdded) return;
+  float count = 0, sum = 0;
+  for (int i = 0; i < kAdded; ++i) {
+    count += float(a.count[at + i * P::experts]);
+    sum += a.sum[at + i * P::experts];
+  }
+  argument<float>(A::kOut, args...)[at] = count;
+  argument<float>(A::kOut + 1, args...)[at] = sum;
+}
+
+// What a probability adds to the loss per count of its expert, from the tokens of all ranks.
+template <class P>
+Q35_DEVICE float loss_per_count(float tokens) {
+  float n = tokens > 1 ? tokens : 1.0f, rows = n * float(P::layers);
+  if constexpr (P::pooled) return float(P::experts) / rows / rows;
+  return float(P::experts) / float(P::topK) / n / n;
+}
+
+// One block of 256 threads. Constants: layers, experts, topK, pooled.
+template <class P>
+Q35_DEVICE void router_stats_aux(const float *counts, const float *sums, const float *tokens, float *aux) {
+  __shared__ float scratch[8];
+  constexpr int all = (P::pooled ? 1 : P::layers) * P::experts;
+  float total = 0;
+  for (int i = threadIdx.x; i < all; i += 256) total += counts[i] * sums[i];
+  total = block_sum<256>(total, scratch);
+  if (threadIdx.x == 0) *aux = total * loss_per_count<P>(*tokens);
+}
+
+// Arguments: daux, counts, tokens, the document table, dprobs of every layer. Constants also: tokens,
+// dprobsStride. A block per layer and chunk of 128 tokens.
+template <class P, class... Args>
+Q35_DEVICE void router_stats_grad(const float *daux, const float *counts, const float *tokens, const int *seq,
+                                  Args... dprobs) {
+  constexpr int kChunk = 128, kChunks = (P::tokens + kChunk - 1) / kChunk;
+  int layer = int(blockIdx.x) / kChunks, first = int(blockIdx.x) % kChunks * kChunk;
+  int tokensHere = min(kChunk, int(P::tokens) - first), real = seq[2];
+  float factor = *daux * loss_per_count<P>(*tokens);
+  float *to = argument<float>(layer, dprobs...) + first * P::dprobsStride;
+  if constexpr (!P::pooled) counts += layer * P::experts;
+  for (int i = threadIdx.x; i < tokensHere * int(P::experts); i += blockDim.x) {
+    int token = i / int(P::experts), e = i % int(P::experts);
+    to[token * P::dprobsStride + e] = first + token < real ? counts[e] * factor : 0.0f;
+  }
 }
 
 // Stage 3 backward, a block per layer and chunk: rows of padding get 0.

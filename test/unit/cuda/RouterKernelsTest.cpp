@@ -103,6 +103,56 @@ TEST_F(CudaKernelTest, A17RouterAuxCountsRealTokensOnly) {
             expectNear(out[0], aux, 2e-6, "aux");
           });
 
+      if (c.documents.size() >= 3) {
+        // The same from what ranks add up, of which this is the only one.
+        int64_t rows = std::string(scope) == "pooled" ? 1 : layers;
+        std::vector<double> counts(rows * experts), sums(counts), real(1);
+        expectOk(reference::routerStats<double>(
+            pSpans, iSpans, c.shape(), table, experts, topK, scopeOf,
+            absl::MakeSpan(counts), absl::MakeSpan(sums),
+            absl::MakeSpan(real)));
+        run("router_stats", attrs, operands,
+            {f32({rows, experts}), f32({rows, experts}), f32({})},
+            [&](const Arrays &, const Arrays &out) {
+              expectNear(out[0], counts, 0, "counts");
+              expectNear(out[1], sums, 2e-6, "sums");
+              expectNear(out[2], real, 0, "tokens");
+            });
+        // Of more tokens than these, as after a sum over ranks.
+        Array allCounts = f32({rows, experts}), allSums = f32({rows, experts});
+        for (int64_t i = 0; i < rows * experts; ++i) {
+          allCounts.set(i, counts[i] * 3 + i % 4);
+          allSums.set(i, sums[i] * 3 + 0.5);
+        }
+        double tokens = 3 * real[0] + 1;
+        std::string statsAttrs =
+            "scope = \"" + std::string(scope) + "\", layers = 3, slots = 2";
+        run("router_stats_aux", "{" + statsAttrs + "}",
+            {allCounts, allSums, scalar(tokens)}, {f32({})},
+            [&](const Arrays &in, const Arrays &out) {
+              std::vector<double> want(1);
+              expectOk(reference::routerStatsAux<double>(
+                  valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]), layers,
+                  experts, topK, scopeOf, absl::MakeSpan(want)));
+              expectNear(out[0], want, 2e-6, "aux");
+            });
+        run("router_stats_grad", "{" + statsAttrs + ", " + c.attrs() + "}",
+            {scalar(0.7), allCounts, scalar(tokens), c.table()},
+            Arrays(layers, f32({c.tokens, experts})),
+            [&](const Arrays &in, const Arrays &out) {
+              std::vector<std::vector<double>> want(
+                  layers, std::vector<double>(c.tokens * experts));
+              std::vector<absl::Span<double>> spans;
+              for (auto &values : want)
+                spans.push_back(absl::MakeSpan(values));
+              expectOk(reference::routerStatsGrad<double>(
+                  valuesOf(in[0]), valuesOf(in[1]), valuesOf(in[2]), c.shape(),
+                  table, experts, topK, scopeOf, spans));
+              for (int64_t l = 0; l < layers; ++l)
+                expectNear(out[l], want[l], 2e-6, "dprobs");
+            });
+      }
+
       std::vector<double> daux = {0.7};
       std::vector<std::vector<double>> d(
           layers, std::vector<double>(c.tokens * experts));
@@ -110,8 +160,7 @@ TEST_F(CudaKernelTest, A17RouterAuxCountsRealTokensOnly) {
       for (auto &values : d)
         dSpans.push_back(absl::MakeSpan(values));
       expectOk(reference::routerAuxBwd<double>(daux, iSpans, c.shape(), table,
-                                               experts, topK, scopeOf,
-                                               dSpans));
+                                               experts, topK, scopeOf, dSpans));
       operands.insert(operands.begin(), scalar(0.7));
       run("router_aux_bwd", attrs, operands,
           Arrays(layers, f32({c.tokens, experts})),

@@ -366,8 +366,165 @@ TEST_F(CudaStripedDeltaTest, StatesDoNotEnterDocumentsThatBegin) {
   unspecified = nullptr;
 }
 
+//===----------------------------------------------------------------------===//
+// Attention
+//===----------------------------------------------------------------------===//
+
+/// Expects ||got - want|| <= tolerance * ||want||, and nothing below 1e-6 of
+/// `scale` to matter: single tokens have dq = dk = 0 up to rounding.
+void expectNearL2(const Array &got, const Vector &want, double tolerance,
+                  double scale, const std::string &what) {
+  double error = 0, norm = 0;
+  for (int64_t i = 0; i < got.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(got[i])) << what << "[" << i << "]";
+    error += (got[i] - want[i]) * (got[i] - want[i]);
+    norm += want[i] * want[i];
+  }
+  EXPECT_LE(std::sqrt(error),
+            tolerance * std::sqrt(norm) +
+                tolerance * scale * std::sqrt(double(got.size())))
+      << what;
+}
+
+TEST_F(CudaStripeTest, AttentionMatchesTheReference) {
+  struct Case {
+    size_t rank;
+    reference::AttentionDims dims;
+    Kind kind;
+  };
+  // Stripes shorter than a tile and longer, on one rank to eight.
+  std::vector<Rank> all = ranks();
+  all.push_back({{{300, 30, 70}, 400, 2}, 0}); // not neighbours
+  all.push_back({{{300, 30, 70}, 400, 2}, 1});
+  for (const auto &[number, dims, kind] :
+       {Case{0, {2, 1, 16}, Kind::F32}, Case{1, {4, 2, 16}, Kind::BF16},
+        Case{2, {2, 2, 32}, Kind::F32}, Case{3, {2, 1, 48}, Kind::BF16},
+        Case{4, {2, 1, 64}, Kind::BF16}, Case{4, {3, 1, 16}, Kind::F32},
+        Case{5, {2, 1, 16}, Kind::BF16}, Case{6, {2, 1, 32}, Kind::BF16},
+        Case{7, {1, 1, 256}, Kind::BF16}}) {
+    const Rank &rank = all[number];
+    bool half = kind == Kind::BF16;
+    SCOPED_TRACE(rank.name());
+    int64_t tokens = rank.tokens(), keys = tokens * rank.row.ranks;
+    std::string attrs = rank.attrs(", scale = 0.25 : f64");
+    Array q = random(kind, {tokens, dims.queryHeads, dims.headDim}, 1, 1,
+                     {dims.queryHeads * 2 * dims.headDim, 2 * dims.headDim, 1});
+    Array k = random(kind, {keys, dims.kvHeads, dims.headDim}, 2);
+    Array v = random(kind, k.shape(), 3);
+    Array oArray = zeros(kind, q.shape());
+    Array lseArray = f32({tokens, dims.queryHeads});
+    Vector o(q.size()), lse(lseArray.size());
+    double device = half ? 8e-3 : 2e-5;
+    deviceBounds = {{device, 0}, {2e-5, 0}};
+    auto view = rank.view();
+    expectOk(reference::cpAttention<double>(
+        valuesOf(q), valuesOf(k), valuesOf(v), rank.shape(), rank.seq, view,
+        dims, 0.25, MakeSpan(o), MakeSpan(lse)));
+    run("cp_attention", attrs, {q, k, v, words(rank.seq), words(rank.stripes)},
+        {oArray, lseArray}, [&](const Arrays &, const Arrays &out) {
+          expectNearL2(out[0], o, half ? 5e-3 : 1e-6, 0, "o");
+          expectNear(out[1], lse, 2e-6, "lse");
+        });
+    setValues(oArray, o);
+    setValues(lseArray, lse);
+    double zero = 0.25 * std::sqrt(double(dims.queryHeads / dims.kvHeads));
+    Array dO = random(kind, q.shape(), 4);
+    Vector dq(q.size()), dk(k.size()), dv(k.size());
+    expectOk(reference::cpAttentionBwd<double>(
+        valuesOf(dO), valuesOf(q), valuesOf(k), valuesOf(v), valuesOf(oArray),
+        valuesOf(lseArray), rank.shape(), rank.seq, view, dims, 0.25,
+        MakeSpan(dq), MakeSpan(dk), MakeSpan(dv)));
+    deviceBounds = {{device, zero}, {device, zero}, {device, 0}};
+    run("cp_attention_bwd", attrs,
+        {dO, q, k, v, oArray, lseArray, words(rank.seq), words(rank.stripes)},
+        {zeros(kind, q.shape()), f32(k.shape()), f32(k.shape())},
+        [&](const Arrays &, const Arrays &out) {
+          double near = half ? 8e-3 : 3e-6;
+          expectNearL2(out[0], dq, near, zero, "dq");
+          expectNearL2(out[1], dk, near, zero, "dk");
+          expectNearL2(out[2], dv, near, 0, "dv");
+          // Keys that the rank does not see have no gradient at all.
+          for (size_t i = 0; i < dv.size(); ++i)
+            if (dv[i] == 0)
+              ASSERT_EQ(out[1][i] == 0 && out[2][i] == 0, true) << i;
+        });
+  }
+  deviceBounds.clear();
+}
+
+TEST_F(CudaStripeTest, A02OtherDocumentsOnOtherRanksAreNeverRead) {
+  // The document that is NaN ends in stripe 2, which rank 1 has beside
+  // stripe 1.
+  StripedRow row{{23, 1, 1, 45, 3, 23}, 96, 2};
+  size_t bad = 3;
+  int64_t first = 0;
+  for (size_t d = 0; d < bad; ++d)
+    first += row.lengths[d];
+  auto isBad = [&](int64_t token) {
+    return token >= first && token < first + row.lengths[bad];
+  };
+  int64_t heads = 2, size = 16;
+  auto poisoned = [&](int64_t columns, uint64_t seed) {
+    Vector x = valuesOf(random({row.tokens, columns}, seed));
+    for (int64_t i = 0; i < static_cast<int64_t>(x.size()); ++i)
+      if (isBad(i / columns))
+        x[i] = NAN;
+    return x;
+  };
+  Vector q = poisoned(heads * size, 1), k = poisoned(heads * size, 2);
+  Vector o = poisoned(heads * size, 3), lse = poisoned(heads, 4);
+  std::vector<Vector> keys;
+  for (int64_t r = 0; r < row.ranks; ++r)
+    keys.push_back(row.scatter(k, r));
+  for (int64_t number : {0, 1})
+    for (Kind kind : kFloatKinds) {
+      Rank rank(row, number);
+      reference::Stripes stripes(rank.view());
+      int64_t tokens = rank.tokens();
+      auto expectLocal = [&](const Array &array) {
+        for (int64_t i = 0; i < array.size(); ++i) {
+          int64_t token = stripes.global(i * tokens / array.size());
+          ASSERT_EQ(std::isfinite(array[i]), !isBad(token)) << token;
+        }
+      };
+      auto of = [&](std::vector<int64_t> shape, const Vector &values) {
+        Array array = zeros(shape.size() == 2 ? Kind::F32 : kind, shape);
+        setValues(array, values);
+        return array;
+      };
+      std::vector<int64_t> shape = {tokens, heads, size};
+      Array mine = of(shape, rank.row.scatter(q, number));
+      Array all = of({row.tokens, heads, size}, row.gather(keys));
+      std::string attrs = rank.attrs(", scale = 0.25 : f64");
+      run("cp_attention", attrs,
+          {mine, all, all, words(rank.seq), words(rank.stripes)},
+          {zeros(kind, shape), f32({tokens, heads})},
+          [&](const Arrays &, const Arrays &out) { expectLocal(out[0]); });
+      run("cp_attention_bwd", attrs,
+          {mine, mine, all, all, of(shape, rank.row.scatter(o, number)),
+           of({tokens, heads}, rank.row.scatter(lse, number)), words(rank.seq),
+           words(rank.stripes)},
+          {zeros(kind, shape), f32(all.shape()), f32(all.shape())},
+          [&](const Arrays &, const Arrays &out) {
+            expectLocal(out[0]);
+            for (int64_t g = 0; g < row.tokens; ++g)
+              for (int64_t i = 0; i < heads * size && !isBad(g); ++i) {
+                int64_t at = stripes.gatheredRow(g) * heads * size + i;
+                ASSERT_TRUE(std::isfinite(out[1][at])) << g;
+                ASSERT_TRUE(std::isfinite(out[2][at])) << g;
+              }
+          });
+    }
+}
+
 TEST_F(CudaStripeTest, RefusesOtherTables) {
   Rank rank({{20, 12}, 32, 1}, 0);
+  expectRefused("cp_attention", rank.attrs(", scale = 0.25 : f64"),
+                {f32({32, 2, 16}), f32({64, 2, 16}), f32({64, 2, 16}),
+                 words(rank.seq), words(rank.stripes)},
+                {f32({32, 2, 16}), f32({32, 2})},
+                "cp_attention: k is [64, 2, 16] of f32, expected [32, ?, 16] "
+                "of f32");
   expectRefused("affine_scan", "{}",
                 {f32({2, 1, 4, 4}), f32({2, 1, 4, 4}), i32({13})},
                 {f32({2, 1, 4, 4})},
