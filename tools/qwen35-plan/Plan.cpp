@@ -2,7 +2,9 @@
 
 #include "frontend/config/ModelFiles.h"
 #include "frontend/config/Parameters.h"
+#include "tools/qwen35-plan/Json.h"
 #include "tools/qwen35-plan/Report.h"
+#include "tools/qwen35-plan/Svg.h"
 
 #include "llvm/Support/FormatVariadic.h"
 
@@ -24,28 +26,10 @@ public:
     source = std::move(*parsed);
     for (const std::string &warning : source.warnings)
       llvm::errs() << "qwen35-plan: warning: " << warning << "\n";
-    return planOne();
+    return request.gpus > 0 ? planAll() : planOne();
   }
 
 private:
-  MeshLimits limits() const {
-    const ModelConfig &c = source.config;
-    MeshLimits limits;
-    if (c.numLayers(LayerType::FullAttention)) {
-      limits.queryHeads = c.numAttentionHeads;
-      limits.kvHeads = c.numKeyValueHeads;
-    }
-    if (c.numLayers(LayerType::LinearAttention)) {
-      limits.keyHeads = c.linearNumKeyHeads;
-      limits.valueHeads = c.linearNumValueHeads;
-    }
-    limits.ffn = c.moe ? c.sharedExpertIntermediateSize : c.intermediateSize;
-    limits.experts = c.numExperts;
-    limits.vocab = c.vocabSize;
-    limits.rowTokens = request.recipe.data.tokens;
-    return limits;
-  }
-
   int planOne() {
     const ParallelRecipe &p = request.recipe.parallel;
     MeshShape shape{p.pp, p.dpr, p.dps, p.cp, p.tp, p.ep};
@@ -53,7 +37,9 @@ private:
       return fail(llvm::formatv("pp is {0}, but pipeline stages are not built: "
                                 "expected 1",
                                 shape.pp));
-    if (std::string why = explainMesh(shape, limits()); !why.empty())
+    if (std::string why = explainMesh(
+            shape, meshLimits(source.config, request.recipe.data.tokens));
+        !why.empty())
       return fail("the model cannot be split so: " + why);
     int64_t data = shape.dpr * shape.dps;
     int64_t rows = request.rows ? request.rows : data;
@@ -61,14 +47,82 @@ private:
       return fail(llvm::formatv("{0} rows do not split over {1} data ranks "
                                 "(dpr x dps): expected a multiple",
                                 rows, data));
-    PlannedMesh mesh;
-    std::string error;
     int64_t zero = request.zero >= 0 ? request.zero : shape.ranks() > 1;
-    if (!planMesh(shape, zero, rows, mesh, error))
+    header();
+    return report(shape, zero, rows, nullptr);
+  }
+
+  int planAll() {
+    std::string error;
+    std::optional<Ranking> ranking =
+        rankMeshes(source.config, request, hardware, error);
+    if (!ranking)
       return fail(error);
     header();
-    printMesh(mesh, hardware, llvm::outs());
-    return mesh.fits ? 0 : 2;
+    printRanking(source.config, request, hardware, *ranking, llvm::outs());
+    if (ranking->meshes.empty() || !ranking->meshes.front().fits) {
+      llvm::outs()
+          << "no mesh fits: more GPUs, memory.remat, or shorter rows\n";
+      return 2;
+    }
+    const RankedMesh &best = ranking->meshes.front();
+    llvm::outs() << "the first, all of its layers:\n\n";
+    request.recipe.memory.remat = best.remat;
+    return report(best.shape, best.zero, ranking->rows, &*ranking);
+  }
+
+  int report(const MeshShape &shape, int64_t zero, int64_t rows,
+             const Ranking *ranking) {
+    std::string error;
+    std::optional<PlannedMesh> mesh =
+        predictMesh(source.config, request, hardware, shape, zero, rows,
+                    /*keepEntries=*/!request.svg.empty(), error);
+    if (!mesh)
+      return fail(error);
+    printMesh(*mesh, hardware, llvm::outs());
+    std::optional<Simulation> simulation;
+    if (request.simulate) {
+      simulation.emplace();
+      SimulateOptions options{.jitter = request.jitter,
+                              .slowRank = request.slowRank,
+                              .slowdown = request.slowdown};
+      if (request.slowRank >= shape.ranks())
+        return fail(
+            llvm::formatv("--slow-rank is {0}: expected a rank below {1}",
+                          request.slowRank, shape.ranks()));
+      error = simulate({&mesh->step}, mesh->microbatches, hardware,
+                       overlapOf(request), options, *simulation);
+      if (!error.empty())
+        return fail(error);
+      printSimulation(*simulation, mesh->timeline.seconds, llvm::outs());
+    }
+    auto write = [&](const std::string &path, auto what) {
+      if (path.empty())
+        return true;
+      std::error_code code;
+      llvm::raw_fd_ostream out(path, code);
+      if (!code) {
+        what(out);
+        out.flush();
+        code = out.error();
+        out.clear_error();
+      }
+      if (code)
+        llvm::errs() << "qwen35-plan: cannot write " << path << ": "
+                     << code.message() << "\n";
+      return !code;
+    };
+    std::string title = llvm::formatv("{0} on {1} x {2}: {3}, zero {4}",
+                                      source.name, shape.ranks(), hardware.name,
+                                      printMeshShape(shape), zero);
+    bool wrote = write(request.svg, [&](llvm::raw_ostream &out) {
+      drawStep(*mesh, hardware, title, out);
+    });
+    wrote &= write(request.json, [&](llvm::raw_ostream &out) {
+      writeJson(&*mesh, ranking, simulation ? &*simulation : nullptr,
+                source.name, hardware, out);
+    });
+    return !wrote ? 1 : mesh->fits ? 0 : 2;
   }
 
   void header() {
@@ -77,42 +131,12 @@ private:
         countParameters(source.config).total, hardware.name);
   }
 
-  bool planMesh(const MeshShape &shape, int64_t zero, int64_t rows,
-                PlannedMesh &mesh, std::string &error) {
-    CompileOptions options;
-    options.recipe = request.recipe;
-    options.mesh = shape;
-    options.zero = zero;
-    std::unique_ptr<LocalStep> step =
-        compileStep(source.config, options, error);
-    if (!step)
-      return false;
-    mesh.step = std::move(*step);
-    mesh.rows = rows;
-    mesh.microbatches = rows / (shape.dpr * shape.dps);
-    Overlap overlap;
-    overlap.twoStreams = !request.oneStream;
-    overlap.prefetch = static_cast<int>(request.prefetch);
-    mesh.timeline =
-        predictStep(mesh.step, mesh.microbatches, hardware, overlap);
-    overlap.twoStreams = false;
-    mesh.oneStream =
-        predictStep(mesh.step, mesh.microbatches, hardware, overlap);
-    double tokens = double(rows) * double(mesh.step.rowTokens);
-    mesh.tokensPerSecond = tokens / mesh.timeline.seconds;
-    mesh.mfu = trainingFlops(source.config, mesh.step.rowTokens,
-                             DeltaRuleCount::Useful) *
-               mesh.perGpu() / (hardware.peakTflops * 1e12);
-    mesh.fits = mesh.step.totalBytes <= hardware.plannedGb * 1e9;
-    return true;
-  }
-
   static int fail(const std::string &message) {
     llvm::errs() << "qwen35-plan: " << message << "\n";
     return 1;
   }
 
-  const PlanRequest &request;
+  PlanRequest request;
   Hardware hardware;
   ModelSource source;
 };

@@ -60,8 +60,25 @@ int main(int argc, char **argv) {
       app.add_option("--mesh", mesh,
                      "Ranks, as dpr=1,dps=2,cp=1,tp=2,ep=4, absent axes are 1 "
                      "(parallel.*); wins over --recipe and --set");
+  CLI::Option *gpusFlag =
+      app.add_option("--gpus", request.gpus,
+                     "Rank the meshes that so many GPUs can form, and plan the "
+                     "first")
+          ->excludes(meshFlag)
+          ->check(CLI::Range(int64_t(1), int64_t(65536)));
+  app.add_option("--candidates", request.candidates,
+                 "Meshes of a ranking that are compiled, the most promising by "
+                 "closed forms")
+      ->needs(gpusFlag)
+      ->check(CLI::PositiveNumber)
+      ->default_str("24");
+  app.add_option("--top", request.top, "Lines of a ranking")
+      ->needs(gpusFlag)
+      ->check(CLI::PositiveNumber)
+      ->default_str("8");
   app.add_option("--rows", request.rows,
-                 "Rows of a step over all ranks; else one per data rank")
+                 "Rows of a step over all ranks; else one per data rank, with "
+                 "--gpus one per GPU")
       ->check(CLI::PositiveNumber);
   app.add_option(
          "--zero", zero,
@@ -75,7 +92,8 @@ int main(int argc, char **argv) {
   CLI::Option *docsFlag = app.add_option(
       "--max-docs", maxDocs, "Documents a row may hold (data.max_docs)");
   CLI::Option *rematFlag = app.add_option(
-      "--remat", remat, "none, selective or full (memory.remat)");
+      "--remat", remat,
+      "none, selective or full (memory.remat); else --gpus tries all");
   CLI::Option *dtypeFlag =
       app.add_option("--dtype", dtype, "bf16 or fp32 (compute.dtype)");
   app.add_option("--recipe", recipeFile, "TOML file of settings");
@@ -90,8 +108,29 @@ int main(int argc, char **argv) {
       ->default_str("0");
   app.add_flag("--one-stream", request.oneStream,
                "Kernels wait for every collective");
+  CLI::Option *simulateFlag =
+      app.add_flag("--simulate", request.simulate,
+                   "Replay the plans of all ranks event by event");
+  app.add_option("--jitter", request.jitter,
+                 "Of --simulate: kernels take up to this share longer, at "
+                 "random")
+      ->needs(simulateFlag)
+      ->check(CLI::NonNegativeNumber);
+  CLI::Option *slowFlag =
+      app.add_option("--slow-rank", request.slowRank,
+                     "Of --simulate: a rank whose kernels take longer")
+          ->needs(simulateFlag)
+          ->check(CLI::NonNegativeNumber);
+  app.add_option("--slowdown", request.slowdown, "Of --slow-rank: how much")
+      ->needs(slowFlag)
+      ->check(CLI::Range(1.0, 1e3))
+      ->default_str("1");
+  app.add_option("--svg", request.svg,
+                 "File for a picture of time and memory of the step");
+  app.add_option("--json", request.json, "File for all figures");
   CLI11_PARSE(app, argc, argv);
 
+  request.anyRemat = rematFlag->count() == 0;
   request.zero = zero == "auto" ? -1 : std::stoi(zero);
   if (!recipeFile.empty())
     if (absl::Status read = applyRecipeFile(recipeFile, request.recipe);
