@@ -20,8 +20,9 @@ Q35_DEVICE void scan_stripes(const float *maps, const float *terms, const int *t
   __syncthreads();
 
   // What lies behind the last stripe of the rank, in the order of the walk, is not asked for.
-  int own = Backward ? 1 : 0, last = stripes.index(1 - own);
-  for (int stripe = Backward ? stripes.kCount - 1 : 0;; stripe += Backward ? -1 : 1) {
+  int last = stripes.index(Backward ? 0 : 1);
+  for (int step = 0; step < stripes.kCount; ++step) {
+    int stripe = Backward ? stripes.kCount - 1 - step : step;
     bool continues = stripes.continues(stripe);
 #pragma unroll
     for (int j = 0; j < stripes.kLocal; ++j)

@@ -1,5 +1,6 @@
-// Whole steps that --qwen35-pipeline-partition makes, as plans for the CPU that
-// ranks of threads run, against the interpreter of stage S3 on as many ranks.
+// Whole steps that --qwen35-pipeline-partition makes, as plans for the CPU and
+// for an emulated GPU that ranks of threads run, against the interpreter of
+// stage S3 on as many ranks.
 
 #include "dialect/Interpreter/Ranks.h"
 #include "dialect/Qwen35/IR/StepAttrs.h"
@@ -14,6 +15,7 @@
 
 #include "mlir/Pass/PassManager.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -31,11 +33,12 @@ struct Case {
   MeshShape mesh;
   int64_t zero = 0;
   bool moe = false, tied = false;
-  /// Every token chooses the experts of rank 0: all are as likely, and lower ids
-  /// come first.
+  /// Every token chooses the experts of rank 0: all are as likely, and lower
+  /// ids come first.
   bool oneRank = false;
   AuxScope aux = AuxScope::None;
   const char *remat = "none";
+  bool gpu = false; ///< Ranks share a GPU whose kernels run in the emulator.
 };
 
 void PrintTo(const Case &c, std::ostream *out) { *out << c.name; }
@@ -53,7 +56,7 @@ ModelConfig smallConfig(const Case &c) {
   config.numKeyValueHeads = 2;
   config.linearNumKeyHeads = 4;
   config.linearNumValueHeads = 8;
-  config.linearKeyHeadDim = config.linearValueHeadDim = 8;
+  config.linearKeyHeadDim = config.linearValueHeadDim = c.gpu ? 16 : 8;
   if (c.moe)
     config.moeIntermediateSize = config.sharedExpertIntermediateSize = 16;
   else
@@ -84,6 +87,13 @@ using State = std::map<std::string, SmallVector<Tensor>>;
 
 class StepRanksTest : public testing::TestWithParam<Case> {
 protected:
+  StepRanksTest() {
+    if (!GetParam().gpu)
+      return;
+    compiler.target = "emulated";
+    ::setenv("QWEN35_LIBCUDA", QWEN35_FAKE_CUDA_LIBRARY, 1);
+  }
+
   /// S3 of the case.
   OwningOpRef<ModuleOp> partitioned() {
     const MeshShape &mesh = GetParam().mesh;
@@ -148,8 +158,8 @@ protected:
     for (unsigned i = 0; i < function.getNumArguments(); ++i) {
       std::string key = keyOf(function, i);
       Type type = function.getArgumentTypes()[i];
-      auto sharding = shardingOf(function.getArgAttr(i, qdist::kShardingAttr),
-                                 mesh);
+      auto sharding =
+          shardingOf(function.getArgAttr(i, qdist::kShardingAttr), mesh);
       auto isInput = [&](const char *name) {
         return key == std::string("input:") + name;
       };
@@ -188,8 +198,8 @@ protected:
       StringRef name = textAttr(function, i, kNameAttr);
       if (role == "input")
         continue;
-      auto sharding = shardingOf(function.getArgAttr(i, qdist::kShardingAttr),
-                                 mesh);
+      auto sharding =
+          shardingOf(function.getArgAttr(i, qdist::kShardingAttr), mesh);
       auto type = cast<RankedTensorType>(function.getArgumentTypes()[i]);
       Tensor global;
       for (int64_t d = 0; d < type.getRank(); ++d)
@@ -231,14 +241,12 @@ protected:
     ASSERT_TRUE(succeeded(results));
     for (unsigned i = 0; i < function.getNumResults(); ++i) {
       std::string key;
-      if (auto alias =
-              function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr))
+      if (auto alias = function.getResultAttrOfType<IntegerAttr>(i, kAliasAttr))
         key = keyOf(function, alias.getInt());
       else
-        key = "output:" +
-              function.getResultAttrOfType<StringAttr>(i, kNameAttr)
-                  .getValue()
-                  .str();
+        key = "output:" + function.getResultAttrOfType<StringAttr>(i, kNameAttr)
+                              .getValue()
+                              .str();
       state[key].clear();
       for (int64_t rank = 0; rank < ranks; ++rank)
         state[key].push_back((*results)[rank][i]);
@@ -255,6 +263,22 @@ absl::Status writeAll(Step &step, const State &state, int64_t rank,
   for (const auto &[key, values] : state) {
     if (!chosen(key))
       continue;
+    // What a step takes from the host before every program.
+    const Tensor &value = values[rank];
+    if (key.rfind("scalar:", 0) == 0) {
+      absl::Status set = step.setScalar(key.substr(7), doublesOf(value)[0]);
+      if (!set.ok())
+        return set;
+      continue;
+    }
+    if (key.rfind("input:", 0) == 0) {
+      auto input = step.input(key.substr(6));
+      if (!input.ok())
+        return input.status();
+      const auto &elements = std::get<std::vector<int32_t>>(value.elements);
+      std::copy(elements.begin(), elements.end(), input->begin());
+      continue;
+    }
     auto index = step.findBuffer(key);
     if (!index.ok())
       return index.status();
@@ -319,8 +343,8 @@ TEST_P(StepRanksTest, ThreadsEqualTheInterpreter) {
       table = seq;
   for (StringRef unused : {"first", "only"})
     lookup(unused).erase();
-  std::string bytes =
-      compiler.compile(std::move(module), table.getTokens(), table.getMaxDocs());
+  std::string bytes = compiler.compile(std::move(module), table.getTokens(),
+                                       table.getMaxDocs());
   auto file = open(bytes);
   ASSERT_TRUE(file);
   std::mutex mutex;
@@ -335,20 +359,21 @@ TEST_P(StepRanksTest, ThreadsEqualTheInterpreter) {
       std::string role = key.substr(0, key.find(':'));
       if (role == "input" || role == "scalar")
         continue;
-      auto buffer = step.buffer<float>(key);
-      if (!buffer.ok())
-        return buffer.status();
+      auto index = step.findBuffer(key);
+      if (!index.ok())
+        return index.status();
       std::vector<double> exact = doublesOf(values[rank]);
-      if (exact.size() != buffer->size()) {
-        ADD_FAILURE() << key << " has " << buffer->size() << " elements, not "
-                      << exact.size();
-        continue;
-      }
-      got[key][rank] = {values[rank].shape,
-                        std::vector<float>(buffer->begin(), buffer->end())};
+      std::vector<float> found(exact.size());
+      absl::Status read =
+          step.read(*index, 0,
+                    absl::MakeSpan(reinterpret_cast<uint8_t *>(found.data()),
+                                   found.size() * sizeof(float)));
+      if (!read.ok())
+        return read;
+      got[key][rank] = {values[rank].shape, found};
       double difference = 0, scale = 0;
       for (size_t i = 0; i < exact.size(); ++i) {
-        double error = std::abs(double((*buffer)[i]) - exact[i]);
+        double error = std::abs(double(found[i]) - exact[i]);
         difference = std::max(difference, std::isfinite(error) ? error : 1e300);
         scale = std::max(scale, std::abs(exact[i]));
       }
@@ -366,6 +391,8 @@ TEST_P(StepRanksTest, ThreadsEqualTheInterpreter) {
         StepOptions options;
         options.threads = 1 + rank % 2;
         options.poison = true;
+        options.target = GetParam().gpu ? "cuda" : "cpu";
+        options.overHost = true;
         options.world = &world;
         auto step = Step::create(file, options);
         if (!step.ok())
@@ -550,10 +577,31 @@ const Case kCases[] = {
      .remat = "full"},
     {"tied_dps2_fsdp", {.dps = 2}, 3, false, true},
     {"moe_aux_dps2", {.dps = 2}, 0, true, false, false, AuxScope::Pooled},
-    {"moe_aux_layers_ep2", {.dps = 2, .ep = 2}, 0, true, false, false,
+    {"moe_aux_layers_ep2",
+     {.dps = 2, .ep = 2},
+     0,
+     true,
+     false,
+     false,
      AuxScope::PerLayer},
     {"moe_ep2_fsdp", {.dps = 2, .tp = 2, .ep = 2}, 3, true},
 };
+
+// Over 100 kernels, which take minutes to compile for the host: not with the
+// others, but with --gtest_also_run_disabled_tests --gtest_filter=*gpu*.
+const Case kGpuCases[] = {
+    {.name = "gpu_moe_dps2_cp2_tp2_ep8",
+     .mesh = {.dps = 2, .cp = 2, .tp = 2, .ep = 8},
+     .moe = true,
+     .aux = AuxScope::Pooled,
+     .gpu = true},
+};
+
+INSTANTIATE_TEST_SUITE_P(DISABLED_MeshesOnAGpu, StepRanksTest,
+                         testing::ValuesIn(kGpuCases),
+                         [](const testing::TestParamInfo<Case> &info) {
+                           return std::string(info.param.name);
+                         });
 
 INSTANTIATE_TEST_SUITE_P(Meshes, StepRanksTest, testing::ValuesIn(kCases),
                          [](const testing::TestParamInfo<Case> &info) {
