@@ -30,10 +30,11 @@ constexpr uint64_t kSlotAlign = 256;
 
 /// One plan entry with its addresses resolved.
 struct Operation {
-  enum class Kind { Kernel, Gemm, Memset, Collective };
+  enum class Kind { Kernel, Gemm, Memset, Collective, Wait };
 
   Kind kind = Kind::Kernel;
-  uint32_t kernel = 0; // index in the plan, or of the collective
+  /// Index in the plan, or of the collective, also of the one waited for.
+  uint32_t kernel = 0;
   const bundle::Launch *launch = nullptr;
   const bundle::Collective *collective = nullptr;
   unsigned grid = 0;
@@ -136,7 +137,9 @@ public:
       loadNotes.push_back("ranks   collectives go through memory of the host, "
                           "launch by launch");
     if (exchanges.overNccl())
-      loadNotes.push_back("ranks   collectives go over NCCL");
+      loadNotes.push_back(absl::StrCat("ranks   collectives go over NCCL",
+                                       exchanges.beside() ? ", beside kernels"
+                                                          : ""));
     resolve();
     QWEN35_RETURN_IF_ERROR(tellRank());
     profiling = options.profile;
@@ -480,14 +483,16 @@ private:
 
   /// Turns indices into addresses, once.
   void resolve() {
+    std::map<uint64_t, uint32_t> numbers; // of collectives, by sequence
     for (const bundle::Program &source : message().programs()) {
       Program program;
       program.name = source.name();
       for (const bundle::PlanEntry &entry : source.entries()) {
-        if (entry.has_wait()) // one stream: what comes later waits anyway
-          continue;
         Operation operation;
-        if (entry.has_memset()) {
+        if (entry.has_wait()) {
+          operation.kind = Operation::Kind::Wait;
+          operation.kernel = numbers.at(entry.wait().sequence());
+        } else if (entry.has_memset()) {
           uint32_t buffer = entry.memset().buffer();
           operation.kind = Operation::Kind::Memset;
           operation.args = {address(buffer)};
@@ -501,6 +506,7 @@ private:
               exchanges.add(entry.collective(), [&](const bundle::Arg &arg) {
                 return address(arg.buffer()) + arg.offset();
               });
+          numbers[entry.collective().sequence()] = operation.kernel;
           for (const bundle::Collective::Part &part :
                entry.collective().parts())
             operation.bytes += part.send().bytes() + part.receive().bytes();
@@ -790,6 +796,8 @@ private:
     if (operation.collective)
       return absl::StrCat(kindName(operation.collective->kind()), " ",
                           operation.collective->tag());
+    if (operation.kind == Operation::Kind::Wait)
+      return "the wait for a collective";
     if (!operation.launch)
       return "a memset";
     return absl::StrCat(
@@ -807,7 +815,13 @@ private:
                                            operation.bytes, stream),
                         "cuMemsetD8Async of the plan");
     case Operation::Kind::Collective:
-      return exchanges.run(operation.kernel);
+      QWEN35_RETURN_IF_ERROR(exchanges.start(operation.kernel));
+      // Each operation alone is what is timed and synchronized.
+      return operation.collective->async() && !profiling && !options.sync
+                 ? absl::OkStatus()
+                 : exchanges.wait(operation.kernel);
+    case Operation::Kind::Wait:
+      return exchanges.wait(operation.kernel);
     case Operation::Kind::Gemm: {
       ++products;
       const bundle::Gemm &gemm = kernel->gemm->gemm();
@@ -869,6 +883,8 @@ private:
   absl::Status collectTimes(const Program &program) {
     for (size_t i = 0; i < program.operations.size(); ++i) {
       const Operation &operation = program.operations[i];
+      if (operation.kind == Operation::Kind::Wait)
+        continue;
       absl::StatusOr<double> seconds = secondsBetween(events[i], events[i + 1]);
       QWEN35_RETURN_IF_ERROR(seconds.status());
       const bundle::Kernel *kernel =

@@ -32,6 +32,14 @@ uint64_t imageBytes(const bundle::Collective &collective) {
   return bytes;
 }
 
+bool startsAny(const bundle::Bundle &plan) {
+  for (const bundle::Program &program : plan.programs())
+    for (const bundle::PlanEntry &entry : program.entries())
+      if (entry.has_collective() && entry.collective().async())
+        return true;
+  return false;
+}
+
 } // namespace
 
 absl::Status DeviceExchanges::init(const cuda::Driver &driver,
@@ -39,10 +47,14 @@ absl::Status DeviceExchanges::init(const cuda::Driver &driver,
                                    comm::World *world, cuda::Stream on,
                                    std::shared_ptr<cuda::GpuDevice> gpu) {
   api = &driver;
-  stream = on;
+  stream = copies = on;
   if (gpu && world && plan.communicators_size() != 0) {
+    if (startsAny(plan))
+      QWEN35_RETURN_IF_ERROR(
+          api->check(api->streamCreate(&ownStream, cuda::kStreamNonBlocking),
+                     "cuStreamCreate"));
     nccl::NcclOptions options;
-    options.stream = stream;
+    options.stream = ownStream ? ownStream : stream;
     options.device = gpu->place();
     options.use = [gpu = std::move(gpu)] { return gpu->use(); };
     absl::StatusOr<std::unique_ptr<nccl::NcclWorld>> made =
@@ -105,13 +117,63 @@ absl::Status DeviceExchanges::copyOnDevice(const Exchanges::Copy &copy) {
   lines.to.pitch = static_cast<size_t>(copy.toStride);
   lines.widthBytes = static_cast<size_t>(copy.width);
   lines.height = static_cast<size_t>(copy.rows);
-  return api->check(api->memcpy2DAsync(&lines, stream),
+  return api->check(api->memcpy2DAsync(&lines, copies),
                     "cuMemcpy2DAsync_v2 of a collective");
 }
 
-absl::Status DeviceExchanges::run(uint32_t index) {
-  if (nccl)
+absl::Status DeviceExchanges::record(cuda::Event &event, cuda::Stream on) {
+  if (!event)
+    QWEN35_RETURN_IF_ERROR(
+        api->check(api->eventCreate(&event, cuda::kEventDisableTiming),
+                   "cuEventCreate of a collective"));
+  return api->check(api->eventRecord(event, on),
+                    "cuEventRecord of a collective");
+}
+
+absl::Status DeviceExchanges::wait(uint32_t index) {
+  if (index >= flying.size() || !flying[index])
+    return absl::OkStatus();
+  flying[index] = false;
+  return api->check(api->streamWaitEvent(stream, ended[index], 0),
+                    "cuStreamWaitEvent for a collective");
+}
+
+void DeviceExchanges::close() {
+  if (ownStream)
+    api->streamSynchronize(ownStream);
+  exchanges = Exchanges();
+  nccl.reset();
+  ended.push_back(ready);
+  for (cuda::Event event : ended)
+    if (event)
+      api->eventDestroy(event);
+  ended.clear();
+  ready = nullptr;
+  if (ownStream)
+    api->streamDestroy(ownStream);
+  ownStream = nullptr;
+}
+
+absl::Status DeviceExchanges::start(uint32_t index) {
+  if (nccl && (!ownStream || exchanges.onlyCopies(index)))
     return exchanges.run(index);
+  if (nccl) {
+    if (index >= ended.size()) {
+      ended.resize(index + 1);
+      flying.resize(index + 1);
+    }
+    QWEN35_RETURN_IF_ERROR(record(ready, stream));
+    QWEN35_RETURN_IF_ERROR(
+        api->check(api->streamWaitEvent(ownStream, ready, 0),
+                   "cuStreamWaitEvent of a collective"));
+    copies = ownStream;
+    absl::Status ran = exchanges.run(index);
+    copies = stream;
+    QWEN35_RETURN_IF_ERROR(ran);
+    QWEN35_RETURN_IF_ERROR(record(ended[index], ownStream));
+    flying[index] = true;
+    return absl::OkStatus();
+  }
   // Also of what is received: a collective need not write all of it.
   for (const Image &image : collectives[index])
     QWEN35_RETURN_IF_ERROR(api->check(

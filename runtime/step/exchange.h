@@ -45,6 +45,11 @@ public:
   /// Errors  those of Communicator, which name rank, number, kind and tag.
   absl::Status run(uint32_t index);
 
+  /// Whether it has nothing to do with other ranks.
+  bool onlyCopies(uint32_t index) const {
+    return !exchanges[index]->communicator;
+  }
+
   /// The number of this rank in its group of a communicator.
   int coordinate(uint32_t communicator) const {
     return communicators[communicator]->rank();

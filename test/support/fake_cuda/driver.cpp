@@ -10,6 +10,8 @@
 //   of the host's reach but while work runs.
 // - Calls that a driver refuses during a capture fail, and so do launches of
 //   functions that were not loaded before.
+// - Streams that join a capture run as late as its events allow, or, once
+//   qwen35FakeCudaAhead(1) was called, as early.
 //
 // QWEN35_FAKE_CUDA changes the device, as "key=value,...":
 //   name=emulated, capability=90, devices=1, multiprocessors=4, memory=8 (GiB),
@@ -33,6 +35,7 @@
 #include <deque>
 #include <dlfcn.h>
 #include <elf.h>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -217,9 +220,14 @@ struct Mark {
   double time = 0;
 };
 
+struct Capture;
+
 struct EventOpaque {
   std::shared_ptr<Mark> mark; // of the last record
   bool timing;
+  bool captured = false; // the last record was part of a capture:
+  std::weak_ptr<Capture> capture;
+  size_t lane = 0, position = 0;
 };
 
 struct GraphNodeOpaque {
@@ -235,10 +243,52 @@ struct GraphExecOpaque {
   std::deque<GraphNodeOpaque> nodes;
 };
 
+/// What the streams of a capture have been given, the first one in lane 0.
+struct Capture {
+  struct Entry {
+    GraphNodeOpaque node;
+    bool waits = false; // no node: for the other lane up to a position
+    size_t lane = 0, position = 0;
+  };
+  std::vector<std::deque<Entry>> lanes;
+  std::vector<Stream> streams; // by lane
+  std::string log;             // what was recorded, a line each
+  bool broken = false;
+
+  size_t join(Stream stream) {
+    lanes.emplace_back();
+    streams.push_back(stream);
+    return lanes.size() - 1;
+  }
+  void note(size_t lane, const std::string &what) {
+    log += std::to_string(lane) + " " + what + "\n";
+  }
+
+  /// All nodes that lane 0 waits for, in an order that the events allow; other
+  /// lanes as late as they may, or as early.
+  std::deque<GraphNodeOpaque> inOrder(bool ahead) const {
+    std::deque<GraphNodeOpaque> nodes;
+    std::vector<size_t> done(lanes.size());
+    std::function<void(size_t, size_t)> run = [&](size_t lane, size_t until) {
+      while (done[lane] < until) {
+        const Entry &entry = lanes[lane][done[lane]++];
+        if (entry.waits)
+          run(entry.lane, entry.position);
+        else
+          nodes.push_back(entry.node);
+      }
+    };
+    for (size_t lane = 1; ahead && lane < lanes.size(); ++lane)
+      run(lane, lanes[lane].size());
+    run(0, lanes[0].size());
+    return nodes;
+  }
+};
+
 struct StreamOpaque {
   std::deque<std::function<void()>> work;
-  std::unique_ptr<GraphOpaque> graph; // while it is captured
-  bool broken = false;                // the capture
+  std::shared_ptr<Capture> capture; // that it is part of
+  size_t lane = 0;
 
   void runOne() {
     fake::Reach reach;
@@ -318,14 +368,17 @@ Result refuseInCapture() {
 namespace qwen35::fake {
 
 bool capturing(cuda::Stream stream) {
-  return cuda::streamOf(stream).graph != nullptr;
+  return cuda::streamOf(stream).capture != nullptr;
 }
 
 cuda::Result enqueue(cuda::Stream stream, int nodeType,
                      std::function<void()> work) {
   cuda::StreamOpaque &to = cuda::streamOf(stream);
-  if (to.graph) {
-    to.graph->nodes.push_back({nodeType, std::move(work)});
+  if (to.capture) {
+    to.capture->note(to.lane, nodeType == cuda::kNodeKernel   ? "kernel"
+                              : nodeType == cuda::kNodeMemset ? "memset"
+                                                              : "copy");
+    to.capture->lanes[to.lane].push_back({{nodeType, std::move(work)}});
     return cuda::kSuccess;
   }
   to.work.push_back(std::move(work));
@@ -792,7 +845,7 @@ QWEN35_FAKE_EXPORT Result cuStreamDestroy_v2(Stream stream) {
 QWEN35_FAKE_EXPORT Result cuStreamSynchronize(Stream stream) {
   CURRENT(cuStreamSynchronize)
   if (capturing(stream)) {
-    streamOf(stream).broken = true;
+    stream->capture->broken = true;
     return kErrorStreamCaptureUnsupported;
   }
   streamOf(stream).run();
@@ -802,7 +855,25 @@ QWEN35_FAKE_EXPORT Result cuStreamSynchronize(Stream stream) {
 QWEN35_FAKE_EXPORT Result cuStreamWaitEvent(Stream stream, Event event,
                                             unsigned) {
   CURRENT(cuStreamWaitEvent)
-  if (capturing(stream)) // would join another stream to the capture
+  if (event->captured) {
+    std::shared_ptr<Capture> capture = event->capture.lock();
+    if (!capture || !stream) // has ended
+      return kErrorInvalidValue;
+    if (!stream->capture) {
+      stream->capture = capture;
+      stream->lane = capture->join(stream);
+    } else if (stream->capture != capture) {
+      return kErrorStreamCaptureUnsupported;
+    }
+    capture->note(stream->lane, "wait " + std::to_string(event->lane));
+    Capture::Entry entry;
+    entry.waits = true;
+    entry.lane = event->lane;
+    entry.position = event->position;
+    capture->lanes[stream->lane].push_back(std::move(entry));
+    return kSuccess;
+  }
+  if (capturing(stream)) // for what the capture does not hold
     return kErrorStreamCaptureUnsupported;
   if (!event->mark)
     return kSuccess;
@@ -811,7 +882,7 @@ QWEN35_FAKE_EXPORT Result cuStreamWaitEvent(Stream stream, Event event,
 
 QWEN35_FAKE_EXPORT Result cuEventCreate(Event *event, unsigned flags) {
   CURRENT(cuEventCreate)
-  *event = new EventOpaque{nullptr, (flags & kEventDisableTiming) == 0};
+  *event = new EventOpaque{nullptr, (flags & kEventDisableTiming) == 0, false, {}};
   own("events", 1);
   return kSuccess;
 }
@@ -825,8 +896,15 @@ QWEN35_FAKE_EXPORT Result cuEventDestroy_v2(Event event) {
 
 QWEN35_FAKE_EXPORT Result cuEventRecord(Event event, Stream stream) {
   CURRENT(cuEventRecord)
-  if (capturing(stream))
-    return kErrorStreamCaptureUnsupported;
+  event->captured = capturing(stream);
+  if (event->captured) {
+    event->mark = nullptr;
+    event->capture = stream->capture;
+    event->lane = stream->lane;
+    event->position = stream->capture->lanes[stream->lane].size();
+    stream->capture->note(stream->lane, "record");
+    return kSuccess;
+  }
   auto mark = std::make_shared<Mark>(Mark{stream});
   event->mark = mark;
   return enqueue(stream, kNodeKernel, [mark] {
@@ -859,12 +937,31 @@ QWEN35_FAKE_EXPORT Result cuEventElapsedTime(float *milliseconds, Event start,
 // Graphs
 //===----------------------------------------------------------------------===//
 
+namespace {
+bool joinedAhead = false;
+thread_local std::string lastCapture;
+} // namespace
+
+/// Graphs that are captured from now on run what joined streams hold as early
+/// as events allow, or, with 0, as late.
+QWEN35_FAKE_EXPORT void qwen35FakeCudaAhead(int ahead) {
+  Guard guard(lock());
+  joinedAhead = ahead != 0;
+}
+
+/// What this thread's last capture was given, a line each: the stream, 0 the one
+/// that was captured and 1, 2, ... as they joined it; then kernel, copy, memset,
+/// record, or wait and the stream that is waited for.
+QWEN35_FAKE_EXPORT const char *qwen35FakeCudaCapture() {
+  return lastCapture.c_str();
+}
+
 QWEN35_FAKE_EXPORT Result cuStreamBeginCapture_v2(Stream stream, int) {
   CURRENT(cuStreamBeginCapture_v2)
   if (!stream || capturing(stream))
     return kErrorStreamCaptureUnsupported;
-  stream->graph = std::make_unique<GraphOpaque>();
-  stream->broken = false;
+  stream->capture = std::make_shared<Capture>();
+  stream->lane = stream->capture->join(stream);
   ++captures;
   return kSuccess;
 }
@@ -872,13 +969,19 @@ QWEN35_FAKE_EXPORT Result cuStreamBeginCapture_v2(Stream stream, int) {
 QWEN35_FAKE_EXPORT Result cuStreamEndCapture(Stream stream, Graph *graph) {
   CURRENT(cuStreamEndCapture)
   *graph = nullptr;
-  if (!capturing(stream))
+  if (!capturing(stream) || stream->lane != 0)
     return kErrorInvalidValue;
   --captures;
-  std::unique_ptr<GraphOpaque> made = std::move(stream->graph);
-  if (stream->broken)
+  std::shared_ptr<Capture> made = stream->capture;
+  for (Stream member : made->streams)
+    member->capture = nullptr;
+  lastCapture = made->log;
+  if (made->broken)
     return 901;
-  *graph = made.release();
+  // What lane 0 does not wait for was not joined again.
+  if (made->inOrder(false).size() != made->inOrder(true).size())
+    return 904;
+  *graph = new GraphOpaque{made->inOrder(joinedAhead)};
   own("graphs", 1);
   return kSuccess;
 }

@@ -35,7 +35,8 @@ struct RunRanksTest : ::testing::Test {
     ::setenv("QWEN35_LIBNCCL", QWEN35_FAKE_NCCL_LIBRARY, 1);
   }
 
-  void runCases(const std::string &target);
+  void runCases(const std::string &target, bool flying = false);
+  void stepOverNccl(bool flying);
 
   std::string bundle(const std::function<void(bundle::Bundle &)> &change = {}) {
     return cases.compile(compiler, change);
@@ -51,8 +52,76 @@ interpreter::Tensor values(std::vector<int64_t> shape, unsigned seed) {
   return {std::move(shape), std::move(elements)};
 }
 
+/// Starts every collective and waits for it just before something touches its
+/// bytes, or at the end of its program.
+void makeFly(bundle::Bundle &message) {
+  struct Range {
+    uint32_t arena;
+    uint64_t begin, end;
+  };
+  auto touched = [&](const bundle::PlanEntry &entry) {
+    std::vector<Range> ranges;
+    auto add = [&](const bundle::Arg &arg) {
+      const bundle::Buffer &buffer =
+          message.buffers(static_cast<int>(arg.buffer()));
+      uint64_t first = buffer.offset() + arg.offset();
+      ranges.push_back({buffer.arena(), first, first + arg.bytes()});
+    };
+    for (const bundle::Arg &arg : entry.launch().args())
+      add(arg);
+    const bundle::Collective &one = entry.collective();
+    for (const bundle::Collective::Part &part : one.parts()) {
+      add(part.send());
+      add(part.receive());
+    }
+    if (one.has_send_stage())
+      add(one.send_stage());
+    if (one.has_receive_stage())
+      add(one.receive_stage());
+    if (entry.has_memset()) {
+      const bundle::Buffer &buffer =
+          message.buffers(static_cast<int>(entry.memset().buffer()));
+      ranges.push_back({buffer.arena(), buffer.offset(),
+                        buffer.offset() + buffer.bytes()});
+    }
+    return ranges;
+  };
+  for (bundle::Program &program : *message.mutable_programs()) {
+    bundle::Program changed = program;
+    changed.clear_entries();
+    std::map<uint64_t, std::vector<Range>> flying;
+    for (const bundle::PlanEntry &entry : program.entries()) {
+      std::vector<Range> ranges = touched(entry);
+      for (auto it = flying.begin(); it != flying.end();) {
+        bool meets = false;
+        for (const Range &his : it->second)
+          for (const Range &mine : ranges)
+            meets |= his.arena == mine.arena && his.begin < mine.end &&
+                     mine.begin < his.end;
+        if (!meets) {
+          ++it;
+          continue;
+        }
+        changed.add_entries()->mutable_wait()->set_sequence(it->first);
+        it = flying.erase(it);
+      }
+      bundle::PlanEntry &copy = *changed.add_entries();
+      copy = entry;
+      if (!entry.has_collective() ||
+          entry.collective().kind() == bundle::Collective::ALL_SLICE)
+        continue;
+      copy.mutable_collective()->set_async(true);
+      flying[entry.collective().sequence()] = ranges;
+    }
+    for (const auto &[sequence, ranges] : flying)
+      changed.add_entries()->mutable_wait()->set_sequence(sequence);
+    program = changed;
+  }
+  EXPECT_TRUE(checkPlan(message).ok()) << checkPlan(message);
+}
+
 /// Runs every case on four ranks of `target`, each a thread.
-void RunRanksTest::runCases(const std::string &target) {
+void RunRanksTest::runCases(const std::string &target, bool flying) {
   compiler.target = target;
   OwningOpRef<ModuleOp> module = compiler.parse(cases.moduleText());
   ASSERT_TRUE(module);
@@ -78,7 +147,7 @@ void RunRanksTest::runCases(const std::string &target) {
       module->lookupSymbol<func::FuncOp>("accumulate"), arguments, options);
   ASSERT_TRUE(succeeded(expected));
 
-  std::string bytes = bundle();
+  std::string bytes = flying ? bundle(makeFly) : bundle();
   auto file = open(bytes);
   ASSERT_TRUE(file);
   std::mutex mutex;
@@ -147,6 +216,14 @@ TEST_F(RunRanksTest, EveryCollectiveIsWhatTheInterpreterSays) {
   runCases("cpu");
 }
 
+// What is only started ends where it starts.
+TEST_F(RunRanksTest, EveryStartedCollectiveIsWhatTheInterpreterSays) {
+  runCases("cpu", true);
+}
+TEST_F(RunRanksTest, RanksThatShareAGpuEndWhatTheyStart) {
+  runCases("emulated", true);
+}
+
 // Ranks that share a GPU; kernels of the emulator.
 TEST_F(RunRanksTest, EveryCollectiveOnAGpuIsWhatTheInterpreterSays) {
   runCases("emulated");
@@ -164,12 +241,34 @@ std::vector<std::string> ncclRecord(int rank) {
   return result;
 }
 
+/// What libfake_cuda.so says of this thread's last capture.
+std::vector<std::string> lastCapture() {
+  void *library = ::dlopen(QWEN35_FAKE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  auto capture = reinterpret_cast<const char *(*)()>(
+      ::dlsym(library, "qwen35FakeCudaCapture"));
+  std::istringstream lines(capture());
+  std::vector<std::string> result;
+  for (std::string line; std::getline(lines, line);)
+    result.push_back(line);
+  return result;
+}
+
 // A GPU for every rank: one graph holds the step with its collectives, in the
 // plan's order, and a second step asks NCCL for nothing more.
 TEST_F(RunRanksTest, AStepOverNcclIsOneGraphInTheOrderOfThePlan) {
+  stepOverNccl(false);
+}
+TEST_F(RunRanksTest, BesideKernelsTooNcclHasTheOrderOfThePlan) {
+  stepOverNccl(true);
+}
+
+void RunRanksTest::stepOverNccl(bool flying) {
+  void *library = ::dlopen(QWEN35_FAKE_NCCL_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  reinterpret_cast<void (*)(const char *)>(
+      ::dlsym(library, "qwen35FakeNcclReset"))(nullptr);
   compiler.target = "emulated";
   cases.withoutWire(); // NCCL adds no bf16
-  std::string bytes = bundle();
+  std::string bytes = flying ? bundle(makeFly) : bundle();
   auto file = open(bytes);
   ASSERT_TRUE(file);
   std::vector<size_t> first(4);
@@ -183,7 +282,9 @@ TEST_F(RunRanksTest, AStepOverNcclIsOneGraphInTheOrderOfThePlan) {
         auto step = Step::create(file, options);
         if (!step.ok())
           return step.status();
-        EXPECT_EQ((*step)->notes().front(), "ranks   collectives go over NCCL");
+        EXPECT_EQ((*step)->notes().front(),
+                  flying ? "ranks   collectives go over NCCL, beside kernels"
+                         : "ranks   collectives go over NCCL");
         for (int i = 0; i < 2; ++i) {
           absl::Status ran =
               (*step)->runStep(2, [](int64_t) { return absl::OkStatus(); });
@@ -192,6 +293,21 @@ TEST_F(RunRanksTest, AStepOverNcclIsOneGraphInTheOrderOfThePlan) {
           if (i == 0)
             first[static_cast<size_t>(rank)] = ncclRecord(rank).size();
         }
+        // Kernels are of the first stream; those beside a collective lie
+        // between its start and a wait for the second.
+        int kernels = 0, beside = 0;
+        bool flies = false;
+        for (const std::string &line : lastCapture()) {
+          flies = line == "1 record" || (flies && line != "0 wait 1");
+          EXPECT_NE(line, "1 kernel");
+          kernels += line == "0 kernel";
+          beside += flies && line == "0 kernel";
+        }
+        EXPECT_EQ(kernels, (*step)->graph().kernels);
+        if (flying)
+          EXPECT_GT(beside, 0);
+        else
+          EXPECT_EQ(beside, 0);
         EXPECT_EQ((*step)->graph().captures, 1);
         EXPECT_EQ((*step)->graph().launches, 2);
         EXPECT_EQ(ncclRecord(rank).size(), first[static_cast<size_t>(rank)]);
@@ -226,10 +342,127 @@ TEST_F(RunRanksTest, AStepOverNcclIsOneGraphInTheOrderOfThePlan) {
     for (const std::string &line : ncclRecord(rank))
       for (const char *call :
            {" ncclAllGather ", " ncclAllReduce ", " ncclReduceScatter "})
-        if (line.find(call) != std::string::npos)
+        if (line.find(call) != std::string::npos) {
           made.push_back(line.substr(2, line.find("type=") - 2));
+          EXPECT_NE(line.find(" stream=s1"), std::string::npos) << line;
+        }
     EXPECT_EQ(made, expected) << "rank " << rank;
   }
+}
+
+// gradient 1 = gradient 0 exchanged (with itself) beside the kernel that makes
+// gradient 2; then gradient 3 = 2 x gradient 1. Whoever comes too early finds
+// what is not there yet, both where the second stream runs as early as events
+// let it and where it runs as late.
+TEST_F(RunRanksTest, ResultsBesideKernelsAreThoseInOrder) {
+  compiler.target = "emulated";
+  cases = RankCases::ofOne();
+  auto bufferOf = [](const bundle::Bundle &message, const std::string &name) {
+    for (int i = 0; i < message.buffers_size(); ++i)
+      if (message.buffers(i).name() == name)
+        return static_cast<uint32_t>(i);
+    ADD_FAILURE() << "no buffer " << name;
+    return ~0u;
+  };
+  auto rewrite = [&](bundle::Bundle &message) {
+    for (bundle::Program &program : *message.mutable_programs()) {
+      bundle::Program changed = program;
+      changed.clear_entries();
+      auto makerOf = [&](uint32_t buffer) {
+        for (const bundle::PlanEntry &entry : program.entries())
+          for (const bundle::Arg &arg : entry.launch().args())
+            if (arg.write() && arg.buffer() == buffer)
+              return entry;
+        ADD_FAILURE() << "nothing writes buffer " << buffer;
+        return bundle::PlanEntry();
+      };
+      if (program.name() == "accumulate") {
+        uint32_t grads[4];
+        for (int i = 0; i < 4; ++i)
+          grads[i] = bufferOf(message, "grad:p" + std::to_string(i));
+        *changed.add_entries() = makerOf(grads[0]);
+        for (const bundle::PlanEntry &entry : program.entries())
+          if (entry.collective().kind() == bundle::Collective::ALL_GATHER &&
+              entry.has_collective()) {
+            bundle::PlanEntry &copy = *changed.add_entries();
+            copy = entry;
+            bundle::Collective &one = *copy.mutable_collective();
+            one.set_sequence(0);
+            one.set_async(true);
+            one.mutable_parts(0)->mutable_send()->set_buffer(grads[0]);
+            one.mutable_parts(0)->mutable_receive()->set_buffer(grads[1]);
+          }
+        *changed.add_entries() = makerOf(grads[2]);
+        changed.add_entries()->mutable_wait()->set_sequence(0);
+        bundle::PlanEntry &reader = *changed.add_entries();
+        reader = makerOf(grads[3]);
+        for (bundle::Arg &arg : *reader.mutable_launch()->mutable_args())
+          if (arg.buffer() == bufferOf(message, "weight:p3"))
+            arg.set_buffer(grads[1]);
+      } else {
+        for (const bundle::PlanEntry &entry : program.entries())
+          if (!entry.has_collective())
+            *changed.add_entries() = entry;
+      }
+      program = changed;
+    }
+  };
+  std::string bytes = bundle(rewrite);
+  auto file = open(bytes);
+  ASSERT_TRUE(file);
+  void *library = ::dlopen(QWEN35_FAKE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL);
+  auto ahead = reinterpret_cast<void (*)(int)>(
+      ::dlsym(library, "qwen35FakeCudaAhead"));
+  for (const char *how : {"eager", "late", "ahead", "profile"}) {
+    SCOPED_TRACE(how);
+    ahead(how == std::string("ahead"));
+    absl::Status status =
+        comm::runVirtualRanks(1, [&](comm::World &world) -> absl::Status {
+          StepOptions options;
+          options.target = "cuda";
+          options.world = &world;
+          options.poison = true;
+          options.eager = how == std::string("eager");
+          options.profile = how == std::string("profile");
+          auto step = Step::create(file, options);
+          if (!step.ok())
+            return step.status();
+          std::vector<float> weights[4];
+          auto bytesOf = [](std::vector<float> &values) {
+            return absl::MakeSpan(reinterpret_cast<uint8_t *>(values.data()),
+                                  values.size() * sizeof(float));
+          };
+          for (int i = 0; i < 4; ++i) {
+            for (int j = 0; j < 32; ++j)
+              weights[i].push_back(static_cast<float>(i * 100 + j + 1));
+            uint32_t index =
+                bufferOf(file->message(), "weight:p" + std::to_string(i));
+            if (absl::Status wrote =
+                    (*step)->write(index, 0, bytesOf(weights[i]));
+                !wrote.ok())
+              return wrote;
+          }
+          if (absl::Status ran = (*step)->runStep(
+                  2, [](int64_t) { return absl::OkStatus(); });
+              !ran.ok())
+            return ran;
+          for (auto [grad, weight, factor] :
+               {std::tuple(0, 0, 2), {1, 0, 2}, {2, 2, 2}, {3, 0, 4}}) {
+            std::vector<float> found(32), expected;
+            for (float value : weights[weight])
+              expected.push_back(static_cast<float>(factor) * value);
+            absl::Status read = (*step)->read(
+                bufferOf(file->message(), "grad:p" + std::to_string(grad)), 0,
+                bytesOf(found));
+            if (!read.ok())
+              return read;
+            EXPECT_EQ(found, expected) << "gradient " << grad;
+          }
+          return absl::OkStatus();
+        });
+    EXPECT_TRUE(status.ok()) << status;
+  }
+  ahead(0);
 }
 
 TEST_F(RunRanksTest, TwoRanksOnOneGpuAreRefusedOverNccl) {
