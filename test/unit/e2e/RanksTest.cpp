@@ -205,7 +205,7 @@ protected:
 
   /// Waits until the run has done so many steps.
   std::string until(const std::string &name, int steps) {
-    return "for i in $(seq 400); do [ \"$(cat " +
+    return "for i in $(seq 2000); do [ \"$(cat " +
            (folder / (name + "/metrics.jsonl")) +
            " 2>/dev/null | wc -l)\" -ge " + std::to_string(steps) +
            " ] && break; sleep 0.05; done; ";
@@ -340,9 +340,9 @@ TEST_F(TrainRanksTest, WhatDoesNotFitTogetherIsSaidAtOnce) {
 /// checkpoint with another mesh.
 class RankFaultsTest : public TrainRanksTest {
 protected:
-  std::string forever(const std::string &name) {
+  std::string forever(const std::string &name, const std::string &more = "") {
     return train(bundle("dps=2"), name, 1000000,
-                 "--resume auto --set train.save_every=2 --rank-silence 1.5");
+                 "--resume auto --set train.save_every=2 " + more);
   }
 
   std::string waitForBoth = "wait $p0; s0=$?; wait $p1; echo \"status $s0 $?\"";
@@ -379,13 +379,11 @@ TEST_F(RankFaultsTest, KilledInASave) {
   std::string begun = "for i in $(seq 4000); do ls -d " +
                       (folder / "save/checkpoints/.tmp-step-*") +
                       " >/dev/null 2>&1 && break; sleep 0.002; done; ";
-  int inside = 0;
-  for (int victim : {1, 0}) {
-    std::string name = "save", other = std::to_string(1 - victim);
-    std::string command = forever(name);
-    int before = static_cast<int>(losses(name).size());
+  auto kill = [&](int victim) {
+    std::string command = forever("save");
+    int before = static_cast<int>(losses("save").size());
     CommandResult result =
-        run(started(command, command) + until(name, before + 4) + begun +
+        run(started(command, command) + until("save", before + 4) + begun +
             "kill -KILL $p" + std::to_string(victim) + "; " + waitForBoth);
     EXPECT_NE(result.output.find(victim ? "status 75 137" : "status 137 75"),
               std::string::npos)
@@ -394,23 +392,30 @@ TEST_F(RankFaultsTest, KilledInASave) {
                   .find("error: rank " + std::to_string(victim) + " (pid "),
               std::string::npos)
         << log(1 - victim);
+  };
+  kill(1);
+  // Rank 0 writes. A save of so small a model may be done before the kill
+  // reaches it: again, until one is cut off.
+  bool inside = false;
+  for (int attempt = 0; attempt < 20 && !inside && !HasFailure(); ++attempt) {
+    kill(0);
     for (const auto &entry :
          std::filesystem::directory_iterator(folder / "save/checkpoints"))
-      inside += entry.path().filename().string().rfind(".tmp-step-", 0) == 0;
+      inside |= entry.path().filename().string().rfind(".tmp-step-", 0) == 0;
   }
-  EXPECT_GT(inside, 0) << "no save was under way";
+  EXPECT_TRUE(inside) << "no save was under way";
   expectGoesOn("save");
 }
 
 TEST_F(RankFaultsTest, Stopped) {
-  std::string command = forever("stopped");
+  std::string command = forever("stopped", "--rank-silence 3");
   CommandResult result =
       run(started(command, command) + until("stopped", 4) +
           "kill -STOP $p1; wait $p0; echo \"status $?\"; kill -KILL $p1; wait");
   EXPECT_NE(result.output.find("status 75"), std::string::npos)
       << result.output << log(0);
   EXPECT_NE(log(0).find("error: rank 1 (pid "), std::string::npos) << log(0);
-  EXPECT_NE(log(0).find("is stopped or cut off: no sign of life for 1."),
+  EXPECT_NE(log(0).find("is stopped or cut off: no sign of life for "),
             std::string::npos)
       << log(0);
   expectGoesOn("stopped");
