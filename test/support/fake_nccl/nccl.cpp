@@ -27,6 +27,7 @@
 //   async=2:6            after two collectives a communicator reports 6
 //   abort=together       ncclCommAbort returns only when all communicators of
 //                        the rank are being aborted
+//   abort=never  ncclCommAbort does not return
 //   leaks=1              communicators that are left at exit: on stderr
 
 #include "runtime/nccl/nccl_api.h"
@@ -418,7 +419,10 @@ QWEN35_FAKE_EXPORT Result ncclCommAbort(Comm comm) {
   note(comm->worldRank, comm->number, "ncclCommAbort");
   comm->aborting = true;
   s.changed.notify_all();
-  if (s.values.count("abort"))
+  auto how = s.values.find("abort");
+  if (how != s.values.end() && how->second == "never")
+    s.changed.wait(lock, [] { return false; });
+  if (how != s.values.end())
     s.changed.wait(lock, [&] {
       return std::all_of(s.all.begin(), s.all.end(), [&](Comm other) {
         return other->worldRank != comm->worldRank || other->gone ||

@@ -335,6 +335,9 @@ INSTANTIATE_TEST_SUITE_P(
         Fault{"InitFails",
               "rank=0,fail=ncclCommInitRank:1:2",
               {"rank 0: ncclCommInitRank: unhandled system error (2)"}},
+        Fault{"InitFailsOnAnother",
+              "rank=1,fail=ncclCommInitRank:1:3",
+              {"rank 1: ncclCommInitRank: internal error (3)"}},
         Fault{"IdFails",
               "fail=ncclGetUniqueId:1:1",
               {"rank 0: ncclGetUniqueId: unhandled cuda error (1)"}}),
@@ -358,11 +361,12 @@ TEST(NcclTest, ARankThatFailsByItselfAbortsTheOthersCommunicators) {
   EXPECT_EQ(fake().left(), before);
 }
 
-TEST(NcclTest, AGpuThatStandsStillInACollectiveIsNamed) {
-  // Rank 1's GPU is in the collective, and its host waits; rank 0 never calls.
-  std::vector<absl::Status> statuses = runRanks(
-      2, "rank=1,reach=ncclAllReduce:2",
+/// Rank 1's GPU is in a collective, and its host waits; rank 0 never calls.
+std::vector<absl::Status> standStill(const char *settings) {
+  return runRanks(
+      2, settings,
       [](nccl::NcclWorld &world, Gpu &gpu) -> absl::Status {
+        QWEN35_RETURN_IF_ERROR(world.split("tp", {{0, 1}}).status());
         QWEN35_RETURN_IF_ERROR(world.all().barrier({"start"}));
         gpu.driver->streamSynchronize(gpu.stream);
         if (world.rank() == 1)
@@ -373,6 +377,9 @@ TEST(NcclTest, AGpuThatStandsStillInACollectiveIsNamed) {
         return world.lastError();
       },
       0.5);
+}
+
+void expectStandstillNamed(const std::vector<absl::Status> &statuses) {
   for (const absl::Status &status : statuses)
     EXPECT_THAT(text(status),
                 AllOf(HasSubstr("rank 0 (pid "),
@@ -380,6 +387,30 @@ TEST(NcclTest, AGpuThatStandsStillInACollectiveIsNamed) {
                                 "all_reduce 'grads' of 8 f32 over 'world'"),
                       HasSubstr("its process lives, after number 0, barrier "
                                 "'start' over 'world'")));
+  // Both communicators of both ranks were asked to abort.
+  for (int rank : {0, 1})
+    for (const char *comm : {" c0 ncclCommAbort", " c1 ncclCommAbort"})
+      EXPECT_THAT(fake().record(rank), HasSubstr(std::to_string(rank) + comm));
+}
+
+TEST(NcclTest, AGpuThatStandsStillInACollectiveIsNamed) {
+  int before = fake().left();
+  expectStandstillNamed(standStill("rank=1,reach=ncclAllReduce:2"));
+  EXPECT_EQ(fake().left(), before);
+}
+
+// What is left of NCCL does not keep the ranks: ncclCommAbort is given up after
+// 5 s. The last test, since its threads stay in the library.
+TEST(NcclTest, RanksEndAlthoughNcclCommAbortHangs) {
+  auto start = std::chrono::steady_clock::now();
+  std::vector<absl::Status> statuses =
+      standStill("rank=1,reach=ncclAllReduce:2,abort=never");
+  double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start)
+          .count();
+  EXPECT_GT(seconds, 5); // else nothing hung
+  EXPECT_LT(seconds, 14);
+  expectStandstillNamed(statuses);
 }
 
 } // namespace
